@@ -1,0 +1,67 @@
+"""Helpers for asyncio that finish what must be finished.
+
+The only module that calls `asyncio.shield`. A bare shield is not enough: the caller that is cancelled would leave while the
+inner work still runs, and nobody would wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+async def run_shielded(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` to its end even when the caller is cancelled, then re-raise the cancellation.
+
+    `work` must have deadlines of its own. Its result or error is returned or raised; when the caller was cancelled and `work`
+    failed too, the cancellation wins and carries the error as its cause.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise
+            cancelled = error
+        except BaseException:  # noqa: BLE001 - the task holds it; it is raised below
+            break
+    if cancelled is None:
+        return task.result()
+    if not task.cancelled() and (failure := task.exception()) is not None:
+        raise cancelled from failure
+    raise cancelled
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run blocking `function` in the default executor; when cancelled, wait for it to end before re-raising."""
+    return await in_executor(None, function, *args, **kwargs)
+
+
+async def in_executor(executor: Executor | None, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Like `in_thread`, in the given executor."""
+    loop = asyncio.get_running_loop()
+
+    async def call() -> T:
+        return await loop.run_in_executor(executor, partial(function, *args, **kwargs))
+
+    return await run_shielded(call())
+
+
+async def poll(ready: Callable[[], Awaitable[bool]], *, timeout: float, interval: float = 0.001, slowest: float = 0.05) -> bool:
+    """Ask `ready` until it says True or `timeout` seconds pass; the interval grows by half up to `slowest`."""
+    try:
+        async with asyncio.timeout(timeout):
+            while not await ready():
+                await asyncio.sleep(interval)
+                interval = min(interval * 1.5, slowest)
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,125 @@
+"""Saved states, readings of them, and verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sandbox.model.environment import VolatileField
+from sandbox.model.terms import NOTHING, Depth, Role, SnapshotId, VerdictStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedDir:
+    """One immutable directory of a snapshot: `layers` top first (one for storages that do not stack), and the digest of the
+    merged tree at sealing time."""
+
+    name: str  # "<resource>/<state directory>"
+    layers: tuple[str, ...]
+    digest: str
+    role: Role
+    bytes: int = 0
+    files: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """An immutable saved state with a digest over its directories, and the parent it grew from (None: it is golden)."""
+
+    id: SnapshotId
+    environment: str  # the environment's digest
+    digest: str
+    dirs: tuple[SealedDir, ...]
+    parent: SnapshotId | None = None
+    task: str | None = None  # set where it is a task's own start state
+    storage: str = ""
+    runtime: str = ""
+
+    def dir(self, name: str) -> SealedDir:
+        return next(d for d in self.dirs if d.name == name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityProof:
+    """Physical proof, made before start, that a clone equals its sealed snapshot. `holds` False carries `detail`."""
+
+    method: str  # "empty-upper", "shared-extents", "subvolume-generation", "digest"
+    holds: bool
+    detail: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What one probe returned: canonical text by field. Two readings are equal exactly when their fields are."""
+
+    probe: str
+    depth: Depth
+    fields: Mapping[str, str]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Why a probe could not vouch: it erred, timed out, lacked a privilege, wrote, or returned no fields."""
+
+    probe: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """One field that differs. None means absent on that side. `depth` is the depth at which the field is read."""
+
+    probe: str
+    field: str
+    expected: str | None
+    actual: str | None
+    depth: Depth = Depth.QUICK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a check found: the whole difference, never only the first."""
+
+    status: VerdictStatus
+    depth: Depth
+    mismatches: tuple[Mismatch, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    fields: int = 0
+    seconds: float = 0.0
+    in_force: Mapping[str, Any] = NOTHING
+
+    @property
+    def clean(self) -> bool:
+        return self.status is VerdictStatus.CLEAN
+
+    @property
+    def failed_depth(self) -> Depth | None:
+        """The depth whose watermark the window uses: quick as soon as one quick field differs or a probe gave no answer
+        in a quick check; deep where only deep-only fields do; None when clean."""
+        if self.clean:
+            return None
+        if self.depth is Depth.QUICK or any(m.depth is Depth.QUICK for m in self.mismatches):
+            return Depth.QUICK
+        return Depth.DEEP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """Readings of fresh instances that agreed. `key` joins the digests of environment, probes, snapshot, runtime, storage;
+    `drift` holds fields that differ only on the instance rebuilt from the seed (reported, and still compared)."""
+
+    key: str
+    digest: str
+    readings: tuple[Reading, ...]
+    instances: int
+    volatile: tuple[VolatileField, ...] = ()
+    drift: tuple[Mismatch, ...] = ()
+    recorded: datetime | None = None
+
+    @property
+    def fields(self) -> int:
+        return sum(len(r.fields) for r in self.readings)

@@ -1,0 +1,36 @@
+"""The protocols between the parts. Nothing here has behaviour; implementations live in the folders beside it.
+
+Contracts that every implementation keeps: every wait has a deadline; a cancelled call cleans up and re-raises; an error is one
+of `sandbox.errors`; nothing falls back without saying so in `in_force`.
+"""
+
+from sandbox.ports.clock import Clock
+from sandbox.ports.environment import Environment, EnvironmentFactory, ResourceFactory, Verifier
+from sandbox.ports.instance import Instance, Listener, Subject
+from sandbox.ports.ledger import Ledger
+from sandbox.ports.resource import LiveResource, Resource, SeedHost, ServerPlan, StateDir
+from sandbox.ports.runtime import Runtime
+from sandbox.ports.storage import Clone, Mount, Storage, Tree, TreeEntry
+
+__all__ = [
+    "Clock",
+    "Clone",
+    "Environment",
+    "EnvironmentFactory",
+    "Instance",
+    "Ledger",
+    "Listener",
+    "LiveResource",
+    "Mount",
+    "Resource",
+    "ResourceFactory",
+    "Runtime",
+    "SeedHost",
+    "ServerPlan",
+    "StateDir",
+    "Storage",
+    "Subject",
+    "Tree",
+    "TreeEntry",
+    "Verifier",
+]

@@ -1,0 +1,37 @@
+"""The runtimes that make instances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from sandbox.model import (
+    NamespaceId,
+    Snapshot,
+    TaskSpec,
+)
+from sandbox.ports.environment import Environment
+from sandbox.ports.instance import Instance
+from sandbox.ports.storage import Storage
+
+
+class Runtime(Protocol):
+    """Makes instances."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def storage(self) -> Storage: ...
+    @property
+    def in_force(self) -> Mapping[str, Any]: ...
+    async def build(self, environment: Environment) -> Snapshot:
+        """Seed from nothing and seal: the golden snapshot. Raises EnvironmentInvalid naming the seed file that failed."""
+
+    async def derive(self, environment: Environment, golden: Snapshot, task: TaskSpec) -> Snapshot:
+        """Make a task's own start state: a sealed child of golden."""
+
+    async def start(self, environment: Environment, snapshot: Snapshot, namespace: NamespaceId, generation: int) -> Instance: ...
+    async def sweep(self) -> tuple[str, ...]:
+        """Kill and remove every process, mount, cgroup and directory of ours that no live Instance of this object owns."""
+
+    async def close(self) -> None: ...
