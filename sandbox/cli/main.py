@@ -1,0 +1,56 @@
+"""`autoclave`: the commands by name, each loaded only when it is called."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from importlib.metadata import entry_points, version
+
+from cyclopts import App
+
+from sandbox.cli.running import guarded
+
+COMMANDS = {
+    "doctor": "sandbox.cli.doctor:doctor",
+    "pool": "sandbox.cli.pool:app",
+    "session": "sandbox.cli.session:session",
+    "audit": "sandbox.cli.audit:audit",
+    "why": "sandbox.cli.records:why",
+    "quarantine": "sandbox.cli.records:quarantine",
+    "recall": "sandbox.cli.records:recall",
+    "gc": "sandbox.cli.gc:gc",
+}
+
+
+def build() -> App:
+    """Join our own commands with those of other packages (entry points `autoclave.commands`)."""
+    app = App(
+        name="autoclave",
+        help=(
+            "Keeps the environments that LLM agents act in, resets them between trajectories, and proves by probes that each "
+            "reset worked.\n\nStart with `autoclave demo`, then `autoclave doctor` and `autoclave env new NAME`.\n\n"
+            "Exit codes: 0 ok, 1 finding, 2 usage, 3 the machine lacks something, 4 internal fault."
+        ),
+        version=lambda: version("autoclave"),
+        result_action="return_value",
+        exit_on_error=False,
+        print_error=False,
+        suppress_keyboard_interrupt=False,
+    )
+    for name, path in COMMANDS.items():
+        app.command(path, name=name)
+    for point in sorted(entry_points(group="autoclave.commands"), key=lambda p: p.name):
+        if point.name not in COMMANDS:
+            app.command(point.value, name=point.name)
+    return app
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    level = os.environ.get("AUTOCLAVE_LOG", "error").upper()
+    logging.basicConfig(level=getattr(logging, level, logging.ERROR), format="%(levelname)s %(name)s: %(message)s")
+    argv = sys.argv[1:]
+    app = build()
+    app.register_install_completion_command(name="--install-completion")
+    sys.exit(guarded(lambda: app(argv), argv))
