@@ -40,8 +40,11 @@ class Ledger(Protocol):
     async def create_namespace(self, record: NamespaceRecord) -> None: ...
     async def namespace(self, namespace: NamespaceId) -> NamespaceRecord: ...
     async def namespaces(self, *, retired: bool = False) -> Sequence[NamespaceRecord]: ...
-    async def transition(self, namespace: NamespaceId, event: Event, *, generation: int, note: str = "") -> NamespaceRecord:
-        """Move one namespace by the table, provided that its generation is the given one; write one transition row."""
+    async def transition(
+        self, namespace: NamespaceId, event: Event, *, generation: int, note: str = "", identity: bool = False
+    ) -> NamespaceRecord:
+        """Move one namespace by the table, provided that its generation is the given one; write one transition row.
+        `identity` goes with STARTED: the first lineage opens with a physical proof."""
 
     # leases
     async def lease(
@@ -94,8 +97,10 @@ class Ledger(Protocol):
     async def fork_check(
         self, namespace: NamespaceId, verdict: Verdict, *, generation: int, parent: TrajectoryId
     ) -> CheckOutcome: ...
-    async def abandon(self, namespace: NamespaceId, *, note: str) -> CheckOutcome:
-        """End every pending trajectory of the namespace's lineage as quarantined/unverified (lost instance, no closing check)."""
+    async def abandon(self, namespace: NamespaceId, *, note: str, depth: Depth | None = None) -> CheckOutcome:
+        """End trajectories as quarantined/unverified (lost instance, no closing check): with `depth` those that
+        `pending(namespace, depth)` lists (also when they are cleared at a lesser depth), so that a first holder can still be
+        cleared by the successor's check; with None every one of the namespace that is still pending. Open leases count too."""
 
     async def pending(self, namespace: NamespaceId, depth: Depth) -> Sequence[Lease]:
         """Return ended leases of the present lineage whose trajectories still wait for a check of that depth on it (all but
