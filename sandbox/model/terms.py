@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any, NewType
 
 NamespaceId = NewType("NamespaceId", str)
@@ -19,7 +18,29 @@ BatchId = NewType("BatchId", str)
 UpdateId = NewType("UpdateId", str)
 CheckpointId = NewType("CheckpointId", str)
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+class _Nothing(Mapping[str, Any]):
+    """An empty mapping that can be a dataclass's default: hashable, which `MappingProxyType` is only from Python 3.12 on."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: str) -> Any:
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "{}"
+
+
+NOTHING: Mapping[str, Any] = _Nothing()
 
 
 class Depth(StrEnum):
