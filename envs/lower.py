@@ -1,0 +1,156 @@
+"""Turns a checked `EnvironmentFile` into the values that the pool works with: paths absolute, scripts as argv, digest made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from envs import digest
+from envs.spec import DestructiveTable, EnvironmentFile, TaskTable
+from envs.tasks import split
+from sandbox.model import (
+    CheckPolicy,
+    Depth,
+    DestructiveAction,
+    EnvironmentSpec,
+    Isolation,
+    Limits,
+    ProbeSpec,
+    ResetMethod,
+    ResetPolicy,
+    ResourceSpec,
+    SharedData,
+    TaskSpec,
+    VolatileField,
+    WindowPolicy,
+)
+
+# Options that hold paths, by kind. In every other option, of any kind, a text that begins with "./" is one.
+_PATHS = {"postgres": ("seed",), "repo": ("seed",), "files": ("seed",)}
+_INTERPRETERS = ("sh", "bash", "dash", "python3")
+_SCRIPT_BYTES = 100_000  # one argument of a command has at most 128 KiB
+
+
+def spec(file: EnvironmentFile, base: Path, tasks: Sequence[TaskTable], *, source: str) -> EnvironmentSpec:
+    """Lower a description that passed every rule."""
+    reset, check = file.reset, file.check
+    hook = tuple(reset.hook) if reset.hook else script_argv(base / reset.hook_script) if reset.hook_script else ()
+    return EnvironmentSpec(
+        name=file.name,
+        version=file.version,
+        digest=_digest(file, base, tasks),
+        description=file.description,
+        root=file.root,
+        workdir=file.workdir,
+        env=dict(file.env),
+        network=file.network,
+        isolation=Isolation(file.isolation),
+        resources=tuple(
+            ResourceSpec(name=name, kind=table.kind, options=resolved(table.kind, table.options, base))
+            for name, table in file.resources.items()
+        ),
+        limits=Limits(**file.limits.model_dump()),
+        reset=ResetPolicy(
+            method=ResetMethod(reset.method),
+            hook=hook,
+            hook_limit_s=reset.hook_limit_s,
+            restore_every=reset.restore_every,
+            max_resets=reset.max_resets,
+            max_age_s=reset.max_age_s,
+        ),
+        check=CheckPolicy(
+            deep_every=check.deep_every,
+            deep_after_s=check.deep_after_s,
+            required_depth=Depth(check.required_depth),
+            window=WindowPolicy(check.window),
+            max_ready_age_s=check.max_ready_age_s,
+            probe_limit_s=check.probe_limit_s,
+        ),
+        probes=tuple(
+            ProbeSpec(name=p.name, kind=p.kind, resource=p.resource, depth=Depth(p.depth), options=resolved("", p.options, base))
+            for p in file.probes
+        ),
+        volatile=tuple(VolatileField(pattern=v.pattern, reason=v.reason) for v in file.volatile),
+        shared=tuple(SharedData(path=str((base / s.path).resolve()), mount=s.mount.rstrip("/")) for s in file.shared),
+        destructive=tuple(_action(action) for action in file.destructive),
+        source=source,
+    )
+
+
+def tasks(file: EnvironmentFile, base: Path, listed: Sequence[TaskTable]) -> dict[str, TaskSpec]:
+    """Lower the tasks, each with its split."""
+    splits = split(listed, file.split)
+    return {
+        task.id: TaskSpec(
+            id=task.id,
+            family=task.family,
+            difficulty=task.difficulty,
+            split=splits[task.id],
+            prompt=task.prompt,
+            start={name: resolved(file.resources[name].kind, options, base) for name, options in task.start.items()},
+            success={**task.success, **({"checks": str(base / task.success["checks"])} if task.success.get("checks") else {})},
+        )
+        for task in listed
+    }
+
+
+def _action(action: DestructiveTable) -> DestructiveAction:
+    argv = ("/bin/sh", "-c", action.run) if action.run else tuple(action.argv)
+    return DestructiveAction(name=action.name, resource=action.resource, argv=argv, sql=tuple(action.sql), role=action.role)
+
+
+def script_fault(path: Path) -> str | None:
+    """Say what keeps a script from being run inside, where only its text arrives; None when nothing does."""
+    if not path.is_file():
+        return "is not a file"
+    if path.stat().st_size > _SCRIPT_BYTES:
+        return f"is larger than {_SCRIPT_BYTES} bytes; mount data as [[shared]] and read it from there"
+    first = path.read_bytes().split(b"\n", 1)[0].decode("utf-8", "replace")
+    if not first.startswith("#!") or _interpreter(first)[0].rsplit("/", 1)[-1] not in _INTERPRETERS:
+        return f"must begin with #! and one of {', '.join(_INTERPRETERS)}"
+    return None
+
+
+def script_argv(path: Path) -> tuple[str, ...]:
+    """Return a command that runs the script's text, so that nothing of the author's need lie where an agent could edit it."""
+    text = path.read_text("utf-8")
+    return (*_interpreter(text.split("\n", 1)[0]), "-c", text)
+
+
+def _interpreter(shebang: str) -> tuple[str, ...]:
+    words = shebang[2:].split() or [""]
+    return (f"/usr/bin/{words[1]}",) if words[0].endswith("/env") and len(words) > 1 else tuple(words)
+
+
+def path_options(kind: str, options: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the options that are paths of the environment's directory, with their key."""
+    for name, value in options.items():
+        for index, item in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            if isinstance(item, str) and (name in _PATHS.get(kind, ()) or item.startswith(("./", "../"))):
+                yield ((name,) if index is None else (name, index)), item
+
+
+def resolved(kind: str, options: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """Return the options with those paths absolute."""
+    out = {name: list(value) if isinstance(value, list) else value for name, value in options.items()}
+    for key, text in path_options(kind, options):
+        name, *index = key
+        place: Any = out[str(name)] if index else out
+        place[index[0] if index else name] = str((base / text).resolve())
+    return out
+
+
+def _digest(file: EnvironmentFile, base: Path, listed: Sequence[TaskTable]) -> str:
+    """Cover the description's values and every file that it names."""
+    named: set[str] = {text for table in file.resources.values() for _, text in path_options(table.kind, table.options)}
+    named |= {text for probe in file.probes for _, text in path_options("", probe.options)}
+    named |= {item.path for item in file.shared}
+    named |= {str(task.success["checks"]) for task in listed if task.success.get("checks")}
+    named |= {text for task in listed for name, o in task.start.items() for _, text in path_options(file.resources[name].kind, o)}
+    if file.reset.hook_script:
+        named.add(file.reset.hook_script)
+    if isinstance(file.tasks, str):
+        named.add(file.tasks)
+    data = file.model_dump(mode="json", exclude_defaults=True)
+    return digest.of_environment(data, [(text, base / text) for text in named])

@@ -1,0 +1,200 @@
+"""What the tables of an environment must mean together: paths, references, combinations. Each rule adds problems, none raises."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from envs import lower, plugins, success
+from envs.places import Path as Key
+from envs.problems import Problems, suggestion
+from envs.spec import EnvironmentFile, TaskTable
+from sandbox.errors import EnvironmentInvalid
+from sandbox.model import EnvironmentSpec
+
+_RESERVED = ("/usr", "/etc", "/proc", "/dev", "/sys", "/bin", "/lib", "/sbin", "/run", "/checks")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def check(file: EnvironmentFile, base: Path, problems: Problems) -> None:
+    """Everything but tasks and plug-ins."""
+    _whole(file, problems)
+    _reset(file, base, problems)
+    _resources(file, base, problems)
+    _probes(file, problems)
+    _shared(file, base, problems)
+    _destructive(file, problems)
+
+
+def inside(base: Path, text: str, key: Key, problems: Problems, *, absolute: bool = False) -> Path | None:
+    """Resolve a path of the description; refuse one that is not there or leaves the environment's directory."""
+    if Path(text).is_absolute() and not absolute:
+        problems.add(key, f'"{text}" is absolute; paths start at the directory of the file')
+        return None
+    path = base / text
+    if not Path(text).is_absolute() and not path.resolve().is_relative_to(base.resolve()):
+        problems.add(key, f'"{text}" leaves the environment\'s directory {base}')
+        return None
+    if not path.exists():
+        problems.add(key, f'"{text}" does not exist in {base}{_near(path)}')
+        return None
+    return path
+
+
+def _near(path: Path) -> str:
+    if not path.parent.is_dir():
+        return ""
+    text = suggestion(path.name, (p.name for p in path.parent.iterdir()))
+    return text if "did you mean" in text else ""
+
+
+def _duplicates(names: Iterable[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def _whole(file: EnvironmentFile, problems: Problems) -> None:
+    if not file.resources:
+        problems.add((), "no [resources.NAME]: an environment without a resource has nothing to reset")
+    if file.root != "host" and not (Path(file.root).is_absolute() and Path(file.root).is_dir()):
+        problems.add(("root",), f'"{file.root}" is neither "host" nor the absolute path of an unpacked image')
+    if file.limits.file_mb > file.limits.disk_mb:
+        problems.add(("limits", "file_mb"), f"{file.limits.file_mb} is more than disk_mb = {file.limits.disk_mb}")
+    for name in file.env:
+        if not _VARIABLE.fullmatch(name):
+            problems.add(("env", name), "is not the name of an environment variable")
+    for index, item in enumerate(file.volatile):
+        probe, slash, field = item.pattern.partition("/")
+        if not slash or not probe or not field:
+            problems.add(("volatile", index, "pattern"), f'"{item.pattern}" must be probe/field')
+        elif set(probe + field) <= {"*", "?"}:
+            problems.add(("volatile", index, "pattern"), f'"{item.pattern}" would exempt every field from every check')
+    for name in sorted(_duplicates(item.pattern for item in file.volatile)):
+        problems.add(("volatile",), f'pattern "{name}" is given twice')
+
+
+def _reset(file: EnvironmentFile, base: Path, problems: Problems) -> None:
+    reset = file.reset
+    if reset.hook and reset.hook_script:
+        problems.add(("reset", "hook_script"), "give `hook` or `hook_script`, not both")
+    if reset.method == "hook" and not (reset.hook or reset.hook_script):
+        problems.add(("reset", "method"), '"hook" needs `hook` (an argv) or `hook_script` (a file)')
+    if reset.restore_every and reset.method in ("restore", "rebuild"):
+        problems.add(
+            ("reset", "restore_every"), f'means nothing under method "{reset.method}", which replaces the state every time'
+        )
+    if reset.hook_script:
+        path = inside(base, reset.hook_script, ("reset", "hook_script"), problems)
+        fault = lower.script_fault(path) if path else None
+        if fault:
+            problems.add(("reset", "hook_script"), f'"{reset.hook_script}" {fault}')
+
+
+def _resources(file: EnvironmentFile, base: Path, problems: Problems) -> None:
+    known = plugins.names(plugins.RESOURCES)
+    targets: dict[str, str] = {}
+    for name, table in file.resources.items():
+        if table.kind not in known:
+            problems.add(("resources", name, "kind"), f'no resource kind "{table.kind}"{suggestion(table.kind, known)}')
+        for key, text in lower.path_options(table.kind, table.options):
+            inside(base, text, ("resources", name, *key), problems)
+        target = table.options.get("target")
+        if isinstance(target, str):
+            if target in targets:
+                problems.add(("resources", name, "target"), f'"{target}" is also the target of "{targets[target]}"')
+            targets[target] = name
+
+
+def _reference(file: EnvironmentFile, name: str, key: Key, problems: Problems) -> bool:
+    if name in file.resources:
+        return True
+    problems.add(key, f'there is no resource "{name}"{suggestion(name, file.resources)}')
+    return False
+
+
+def _probes(file: EnvironmentFile, problems: Problems) -> None:
+    known = plugins.names(plugins.PROBES)
+    for index, probe in enumerate(file.probes):
+        if probe.kind not in known:
+            problems.add(("probes", index, "kind"), f'no probe kind "{probe.kind}"{suggestion(probe.kind, known)}')
+        if probe.resource is not None:
+            _reference(file, probe.resource, ("probes", index, "resource"), problems)
+    for name in sorted(_duplicates(probe.name for probe in file.probes)):
+        index = max(i for i, probe in enumerate(file.probes) if probe.name == name)
+        problems.add(("probes", index, "name"), f'a second probe is called "{name}"')
+
+
+def _shared(file: EnvironmentFile, base: Path, problems: Problems) -> None:
+    for index, item in enumerate(file.shared):
+        path = inside(base, item.path, ("shared", index, "path"), problems, absolute=True)
+        if path and not path.is_dir():
+            problems.add(("shared", index, "path"), f'"{item.path}" is not a directory')
+        mount = item.mount.rstrip("/")
+        if mount in ("", file.workdir.rstrip("/")) or any(mount == top or mount.startswith(f"{top}/") for top in _RESERVED):
+            problems.add(("shared", index, "mount"), f'"{item.mount}" is taken by the system or by workdir')
+    for name in sorted(_duplicates(item.mount.rstrip("/") for item in file.shared)):
+        problems.add(("shared",), f'two directories are mounted at "{name}"')
+
+
+def _destructive(file: EnvironmentFile, problems: Problems) -> None:
+    for index, action in enumerate(file.destructive):
+        key = ("destructive", index)
+        given = [name for name, value in (("run", action.run), ("argv", action.argv), ("sql", action.sql)) if value]
+        if len(given) != 1:
+            problems.add(key, f'"{action.name}" must have exactly one of run, argv, sql (has {", ".join(given) or "none"})')
+        if action.sql and action.resource is None:
+            problems.add((*key, "sql"), "needs `resource`")
+        if action.role and not action.sql:
+            problems.add((*key, "role"), "goes with `sql` only")
+        if action.resource is not None and _reference(file, action.resource, (*key, "resource"), problems) and action.sql:
+            kind = file.resources[action.resource].kind
+            if kind != "postgres":
+                problems.add((*key, "resource"), f'`sql` needs a postgres resource, "{action.resource}" is {kind}')
+    for name in sorted(_duplicates(action.name for action in file.destructive)):
+        problems.add(("destructive",), f'two actions are called "{name}"')
+
+
+def check_tasks(file: EnvironmentFile, base: Path, rows: Sequence[tuple[str, int, TaskTable]], problems: Problems) -> None:
+    """Ids, start states and success checks of the tasks."""
+    seen: dict[str, str] = {}
+    for name, line, task in rows:
+        if task.id in seen:
+            problems.at(name, line, f"task {task.id}: id", f"is also the id of the task at {seen[task.id]}")
+        seen.setdefault(task.id, f"{name}:{line}")
+        for resource in task.start:
+            if resource not in file.resources:
+                problems.at(name, line, f"task {task.id}: start", f'no resource "{resource}"{suggestion(resource, file.resources)}')
+        for message in _success_faults(file, base, task):
+            problems.at(name, line, f"task {task.id}: success", message)
+
+
+def _success_faults(file: EnvironmentFile, base: Path, task: TaskTable) -> Iterable[str]:
+    try:
+        parsed = success.parse(task.success)
+    except ValidationError as error:
+        for item in error.errors(include_url=False):
+            loc = [str(part) for part in item["loc"] if part not in ("sql", "command", "SqlQuery", "str")]
+            hint = suggestion(loc[-1], success.keys(task.success)) if item["type"] == "extra_forbidden" and loc else ""
+            yield f"{'.'.join(loc) + ': ' if loc else ''}{item['msg'][0].lower()}{item['msg'][1:]}{hint}"
+        return
+    if isinstance(parsed, success.SqlCheck):
+        if parsed.resource not in file.resources:
+            yield f'no resource "{parsed.resource}"{suggestion(parsed.resource, file.resources)}'
+    elif parsed.checks:
+        path = base / parsed.checks
+        if not path.resolve().is_relative_to(base.resolve()) or not path.is_dir():
+            yield f'checks: "{parsed.checks}" is not a directory of the environment'
+
+
+def check_kinds(spec: EnvironmentSpec, problems: Problems) -> None:
+    """Let each resource's own factory judge its options."""
+    for resource in spec.resources:
+        try:
+            plugins.load(plugins.RESOURCES, resource.kind)(resource)
+        except EnvironmentInvalid as error:
+            for message in error.problems or (error.message,):
+                key = next((o for o in resource.options if re.search(rf"\b{re.escape(o)}\b", message)), None)
+                problems.add(("resources", resource.name, *([key] if key else [])), message)
