@@ -1,0 +1,79 @@
+"""Making namespaces: from nothing to READY, behind a breaker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+
+from sandbox.aio import run_shielded
+from sandbox.lifecycle import Event, State
+from sandbox.model import Depth, LineageId, NamespaceId, NamespaceRecord
+from sandbox.pool.checking import Checker
+from sandbox.pool.members import Namespace, Ports, Prepared
+from sandbox.pool.reset import Resetter
+
+log = logging.getLogger(__name__)
+
+
+class Creator:
+    """Creates namespaces, a bounded number at once."""
+
+    def __init__(self, ports: Ports, checker: Checker, resetter: Resetter) -> None:
+        self._ports = ports
+        self._checker = checker
+        self._resetter = resetter
+        self._slots = asyncio.Semaphore(ports.limits.creations)
+
+    async def create(self, prepared: Prepared) -> Namespace | None:
+        """Make one and check it; None when that failed (the breaker knows why). Counts as `prepared.creating` meanwhile."""
+        try:
+            async with self._slots:
+                prepared.breaker.begin()
+                return await run_shielded(self._create(prepared))
+        finally:
+            prepared.creating -= 1
+            prepared.breaker.skipped()
+
+    async def _create(self, prepared: Prepared) -> Namespace | None:
+        ledger, runtime, clock = self._ports.ledger, self._ports.runtime, self._ports.clock
+        spec, start = prepared.spec, prepared.golden
+        record = NamespaceRecord(
+            id=NamespaceId(f"{spec.name}-{secrets.token_hex(6)}"),
+            environment=spec.digest,
+            environment_name=spec.name,
+            snapshot=start.snapshot.id,
+            state=State.CREATING,
+            generation=1,
+            sequence=0,
+            lineage=LineageId(f"l-{secrets.token_hex(8)}"),
+            runtime=runtime.name,
+            created=clock.now(),
+        )
+        namespace = Namespace(environment=prepared, start=start, record=record, born=clock.monotonic())
+        await ledger.create_namespace(record)
+        try:
+            async with asyncio.timeout(self._ports.limits.start_s):
+                namespace.instance = await runtime.start(prepared.environment, start.snapshot, record.id, 1)
+        except Exception as error:  # noqa: BLE001 - whatever stops a creation counts against the breaker and is told to whom waits
+            reason = f"{type(error).__name__}: {error}"
+            log.warning("creation failed", extra={"event": "pool.create_failed", "environment": spec.name, "reason": reason})
+            prepared.breaker.failed(reason)
+            await ledger.transition(record.id, Event.FAILED, generation=1, note=reason)
+            return None
+        proof = namespace.instance.subject().proof
+        namespace.identity = proof is not None and proof.holds
+        namespace.record = await ledger.transition(record.id, Event.STARTED, generation=1, identity=namespace.identity)
+        required = spec.check.required_depth
+        depth = Depth.DEEP if required is Depth.DEEP and not namespace.identity else Depth.QUICK
+        checked = await self._checker.check(namespace, depth, purpose="opening")
+        if checked.clean:
+            prepared.breaker.succeeded()
+            prepared.members[namespace.id] = namespace
+            return namespace
+        found = [f"{m.probe}/{m.field}" for m in checked.verdict.mismatches] + [
+            f"{p.probe}: {p.reason}" for p in checked.verdict.problems
+        ]
+        prepared.breaker.failed(f"a fresh namespace did not pass its first check: {', '.join(found[:5])}")
+        await self._resetter.retire(namespace, note="its opening check was not clean")
+        return None

@@ -1,0 +1,318 @@
+"""The way of a lease: a claimed namespace, made to fit, written in the ledger, handed over; and back again at its end.
+
+A namespace that somebody claimed is in nobody else's reach. Whoever gives up in between puts it back, or leaves it to the
+background step that is working on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sandbox.aio import run_shielded
+from sandbox.errors import AutoclaveError, LedgerConflict, LimitReached, PoolBroken, PoolBusy, ResetFailed
+from sandbox.lifecycle import Event, State
+from sandbox.model import Depth, Lease, LeaseId, Snapshot, TrajectoryId
+from sandbox.pool.crew import Crew
+from sandbox.pool.members import Namespace, Ports, Prepared, StartState
+from sandbox.pool.preparation import Preparer
+from sandbox.pool.reset import Resetter
+from sandbox.pool.session import Session
+
+log = logging.getLogger(__name__)
+FORK_PRIORITY = 10  # a parent holds a place while its fork waits for one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a holder asks for."""
+
+    task: str | None = None
+    wait: float = 30.0
+    ttl: float = 600.0
+    priority: int = 0
+    trajectory: TrajectoryId | None = None
+    group: str | None = None
+    holder: str = ""
+    parent: TrajectoryId | None = None
+
+
+class Leasing:
+    """Grants and ends leases."""
+
+    def __init__(self, ports: Ports, *, preparer: Preparer, resetter: Resetter, crew: Crew, wake: Callable[[], None]) -> None:
+        self.ports = ports
+        self.sessions: dict[LeaseId, Session] = {}
+        self.closed: str = ""  # why no request is admitted
+        self.unfinished: list[Session] = []  # ended for their holders, but the ledger could not write it yet
+        self.idle = asyncio.Event()  # no session is open
+        self.idle.set()
+        self._preparer = preparer
+        self._resetter = resetter
+        self._crew = crew
+        self._wake = wake
+        self._deriving: dict[tuple[str, str], asyncio.Task[Any]] = {}
+
+    async def acquire(self, prepared: Prepared, request: Request) -> Session:
+        """Return a session on a verified namespace; PoolBusy when none came free in `request.wait` seconds."""
+        try:
+            async with asyncio.timeout(request.wait) as deadline:
+                self._admit(prepared)
+                start = await self._start_state(prepared, request.task)
+                while True:
+                    namespace = await self._claim(prepared, start, request.priority)
+                    if await self._fit(namespace, start) and (session := await self._grant(namespace, request)) is not None:
+                        return session
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise self._busy(prepared, f"no namespace of {prepared.name} came free within {request.wait:g} s") from None
+
+    async def fork(self, parent: Session, snapshot: Snapshot, *, wait: float, ttl: float) -> Session:
+        """Return a session that starts from `snapshot`; PoolBusy at once where only the end of a lease could bring a place."""
+        prepared = parent.namespace.environment
+        start = StartState(snapshot=snapshot, baseline=parent.namespace.start.baseline, fork=True)
+        request = Request(task=parent.lease.task, wait=wait, ttl=ttl, holder=parent.lease.holder, parent=parent.trajectory_id)
+        if not prepared.can_come:
+            raise self._busy(
+                prepared, f"all {prepared.size} namespaces of {prepared.name} are leased; a fork does not wait for a lease"
+            )
+        try:
+            async with asyncio.timeout(wait) as deadline:
+                self._admit(prepared)
+                namespace = await self._claim(prepared, prepared.golden, FORK_PRIORITY)
+                if not await self._outside(namespace, self._become_fork(namespace, start, parent.trajectory_id)):
+                    raise ResetFailed(
+                        f"the fork of {parent.trajectory_id} did not pass its start check",
+                        fix="`autoclave pool status` names what differed",
+                    )
+                if (session := await self._grant(namespace, request)) is not None:
+                    return session
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+        raise self._busy(prepared, f"no namespace of {prepared.name} could take the fork within {wait:g} s")
+
+    async def end(self, session: Session, *, outcome: str) -> None:
+        """Close the fence, revoke, record the end, and start reset and check in the background. Finishes even when cancelled."""
+        if session.outcome is not None:
+            return
+        session.outcome = outcome
+        await run_shielded(self.finish(session))
+
+    async def finish(self, session: Session) -> None:
+        """Revoke and record the end of a session whose fence is closed. An instance that cannot be revoked is lost: restored."""
+        namespace = session.namespace
+        outcome = session.outcome or "released"
+        event = Event.RELEASE if session.lost is None else Event.LOST
+        try:
+            async with asyncio.timeout(self.ports.limits.revoke_s):
+                await namespace.live().revoke()
+        except (AutoclaveError, OSError, TimeoutError) as error:
+            log.warning(
+                "revoke failed",
+                extra={"event": "pool.revoke_failed", "namespace": namespace.id, "reason": f"{type(error).__name__}: {error}"},
+            )
+            event = Event.LOST
+        try:
+            namespace.record = await self.ports.ledger.end_lease(session.lease.id, outcome=outcome, event=event)
+        except BaseException:
+            self.unfinished.append(session)  # the expiry duty tries again
+            raise
+        clock = self.ports.clock
+        if namespace.deep_since is None:
+            namespace.deep_since = clock.monotonic()
+        namespace.environment.leased -= 1
+        self.sessions.pop(session.lease.id, None)
+        if not self.sessions:
+            self.idle.set()
+        self._crew.spawn(self.recycle(namespace, since=session.lease.granted.timestamp()), name=f"recycle {namespace.id}")
+
+    async def recycle(self, namespace: Namespace, *, since: float | None = None) -> bool:
+        """Bring a namespace back to ready, or out of service; then let the next one have it."""
+        prepared = namespace.environment
+        try:
+            ready = await self._resetter.recycle(namespace)
+        except BaseException:
+            await self.out_of_service(namespace)
+            raise
+        if since is not None:
+            prepared.cycle_s += 0.2 * (max(0.0, self.ports.clock.now().timestamp() - since) - prepared.cycle_s)
+        if ready:
+            prepared.put(namespace)
+        else:
+            self._wake()
+        return ready
+
+    async def recheck(self, namespace: Namespace, depth: Depth, *, purpose: str) -> bool:
+        """Read a claimed namespace again; False when it was not clean and is on its way through a stronger reset."""
+        try:
+            checked = await self._resetter.recheck(namespace, depth, purpose=purpose)
+        except BaseException:
+            await self.out_of_service(namespace)
+            raise
+        if not checked.clean:
+            self._crew.spawn(self.recycle(namespace), name=f"recycle {namespace.id}")
+        return checked.clean
+
+    async def out_of_service(self, namespace: Namespace) -> None:
+        """The ledger refused a step or could not write it: nobody gets this one, and the next start settles it."""
+        if namespace.environment.members.pop(namespace.id, None) is not None:
+            log.error("out of service", extra={"event": "pool.out_of_service", "namespace": namespace.id})
+        await self._resetter.close(namespace)
+        self._wake()
+
+    def is_fresh(self, namespace: Namespace) -> bool:
+        """True while the last check is young enough to hand out (max_ready_age)."""
+        age = namespace.environment.spec.check.max_ready_age_s
+        return age <= 0 or (namespace.checked is not None and self.ports.clock.now() - namespace.checked <= timedelta(seconds=age))
+
+    def _admit(self, prepared: Prepared) -> None:
+        if self.closed:
+            raise PoolBroken(self.closed)
+        if prepared.broken is not None:
+            raise prepared.broken
+        if prepared.breaker.is_open and not prepared.members:
+            raise PoolBroken(
+                f"no namespace of {prepared.name} can be made: {prepared.breaker.reason}",
+                fix=f"the next attempt is in {prepared.breaker.retry_after_s:.0f} s; `autoclave doctor` looks at the machine",
+            )
+
+    def _busy(self, prepared: Prepared, what: str) -> PoolBusy:
+        waiting = len(prepared.waiting)
+        retry = max(0.1, prepared.breaker.retry_after_s, prepared.cycle_s * (waiting + 1) / max(1, prepared.size))
+        why = f"; creation fails: {prepared.breaker.reason}" if prepared.breaker.reason else ""
+        counts = f"{len(prepared.members)} of {prepared.size} live, {prepared.leased} leased, {waiting} waiting"
+        return PoolBusy(
+            f"{what} ({counts}){why}", retry_after_s=round(retry, 3), fix="ask again later, or open the pool with a larger size"
+        )
+
+    async def _claim(self, prepared: Prepared, start: StartState, priority: int) -> Namespace:
+        if (namespace := prepared.take(start.snapshot.id)) is not None:
+            return namespace
+        try:
+            waiter = prepared.waiting.join(priority)
+        except LimitReached as error:
+            raise self._busy(prepared, error.message) from error
+        self._wake()
+        return await waiter.received(give_back=prepared.put)
+
+    async def _start_state(self, prepared: Prepared, task: str | None) -> StartState:
+        """Derive in a task of the pool's own, which all who ask share and no cancelled request takes down."""
+        if task is None:
+            return prepared.golden
+        if (known := self._preparer.known(prepared, task)) is not None:
+            return known
+        key = (prepared.name, task)
+        job = self._deriving.get(key)
+        if job is None:
+
+            async def derive() -> StartState | Exception:
+                try:
+                    return await self._preparer.start_state(prepared, task)
+                except Exception as error:  # noqa: BLE001 - carried to everyone who asked
+                    return error
+                finally:
+                    self._deriving.pop(key, None)
+
+            job = self._deriving[key] = self._crew.spawn(derive(), name=f"derive {task}")
+        await asyncio.wait({job})
+        if isinstance(result := job.result(), Exception):
+            raise result
+        assert isinstance(result, StartState)
+        return result
+
+    async def _fit(self, namespace: Namespace, start: StartState) -> bool:
+        """Make a claimed namespace stand for `start`, with a check that is young enough; False: another one is needed."""
+        if namespace.start.snapshot.id != start.snapshot.id:
+            return await self._outside(namespace, self._retarget(namespace, start))
+        if not self.is_fresh(namespace):
+            return await self._outside(namespace, self.recheck(namespace, Depth.QUICK, purpose="recheck"))
+        return True
+
+    async def _outside(self, namespace: Namespace, work: Coroutine[Any, Any, bool]) -> bool:
+        """Run a step on a claimed namespace in the crew: when the request is cancelled the step goes on, and then others get it."""
+        job = self._crew.spawn(work, name=f"fit {namespace.id}")
+        try:
+            await asyncio.wait({job})
+        except asyncio.CancelledError:
+            job.add_done_callback(lambda _: self._settle(namespace))
+            raise
+        return job.result() is True
+
+    def _settle(self, namespace: Namespace) -> None:
+        if namespace.state is State.READY and namespace.start.fork:
+            self._crew.spawn(self._return_fork(namespace), name=f"return {namespace.id}")
+        else:
+            namespace.environment.put(namespace)
+
+    async def _retarget(self, namespace: Namespace, start: StartState) -> bool:
+        try:
+            ready = await self._resetter.retarget(namespace, start)
+        except BaseException:
+            await self.out_of_service(namespace)
+            raise
+        if not ready:
+            self._wake()
+        return ready
+
+    async def _become_fork(self, namespace: Namespace, start: StartState, parent: TrajectoryId) -> bool:
+        try:
+            if (await self._resetter.become_fork(namespace, start, parent)).clean:
+                return True
+        except ResetFailed:
+            log.warning("fork failed", extra={"event": "pool.fork_failed", "namespace": namespace.id, "parent": parent})
+        except BaseException:
+            await self.out_of_service(namespace)
+            raise
+        self._crew.spawn(self.recycle(namespace), name=f"recycle {namespace.id}")
+        return False
+
+    async def _return_fork(self, namespace: Namespace) -> None:
+        """A fork that nobody took goes back to golden."""
+        if await self._retarget(namespace, namespace.environment.golden):
+            namespace.environment.put(namespace)
+
+    async def _grant(self, namespace: Namespace, request: Request) -> Session | None:
+        """Write the lease, then make the session; None when the ledger says that the namespace is not as we think."""
+        granted: list[Session] = []
+        try:
+            await run_shielded(self._write_lease(namespace, request, granted))
+        except LedgerConflict:
+            record = await self.ports.ledger.namespace(namespace.id)
+            if State(record.state) is State.READY and record.generation == namespace.generation:
+                self._settle(namespace)  # the conflict is the request's own: its trajectory exists already
+                raise
+            await self.out_of_service(namespace)
+            return None
+        except BaseException:
+            if granted:  # cancelled at the moment of the hand-over: the lease exists, so it is ended like any other
+                self._crew.spawn(self.end(granted[0], outcome="released"), name=f"end {namespace.id}")
+            else:
+                self._settle(namespace)
+            raise
+        return granted[0]
+
+    async def _write_lease(self, namespace: Namespace, request: Request, granted: list[Session]) -> None:
+        lease: Lease = await self.ports.ledger.lease(
+            namespace.id,
+            generation=namespace.generation,
+            lease=LeaseId(f"s-{secrets.token_hex(8)}"),
+            trajectory=request.trajectory or TrajectoryId(f"t-{secrets.token_hex(8)}"),
+            holder=request.holder,
+            task=request.task,
+            ttl_s=request.ttl,
+            parent=request.parent,
+        )
+        session = Session(self, namespace, lease, ttl_s=request.ttl)
+        namespace.environment.leased += 1
+        self.sessions[lease.id] = session
+        self.idle.clear()
+        granted.append(session)
+        if request.group is not None:
+            await self.ports.ledger.join_group(request.group, [lease.trajectory])

@@ -1,0 +1,143 @@
+"""The pool's own view of its namespaces, and who among them is ready for whom.
+
+The ledger decides; what is here is what the ledger last said, plus the live instance.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from sandbox.lifecycle import State
+from sandbox.model import Baseline, EnvironmentSpec, NamespaceId, NamespaceRecord, Snapshot, SnapshotId
+from sandbox.pool.breaker import Breaker
+from sandbox.pool.limits import PoolLimits
+from sandbox.pool.waiting import WaitingLine
+from sandbox.ports import Clock, Environment, Instance, Ledger, Runtime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """What the pool is given."""
+
+    ledger: Ledger
+    runtime: Runtime
+    clock: Clock
+    limits: PoolLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartState:
+    """A sealed snapshot that leases may start from, and what fresh instances of it read."""
+
+    snapshot: Snapshot
+    baseline: Baseline
+    fork: bool = False  # a session's own snapshot: its baseline is that of the state it grew from
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Namespace:
+    """A live namespace."""
+
+    environment: Prepared
+    start: StartState
+    record: NamespaceRecord
+    instance: Instance | None = None
+    identity: bool = False  # the present lineage opened with a physical proof
+    resets_since_deep: int = 0
+    deep_since: float | None = None  # monotonic: the oldest release that no deep check has followed
+    deep_wanted: bool = False
+    leaving: bool = False  # to be retired after its next clean check
+    checked: datetime | None = None
+    born: float = 0.0
+
+    @property
+    def id(self) -> NamespaceId:
+        return self.record.id
+
+    @property
+    def state(self) -> State:
+        return State(self.record.state)
+
+    @property
+    def generation(self) -> int:
+        return self.record.generation
+
+    def live(self) -> Instance:
+        assert self.instance is not None, f"{self.id} has no instance"
+        return self.instance
+
+
+class Prepared:
+    """One environment that leases can be had of: its golden and task start states, its namespaces and who waits for them."""
+
+    def __init__(self, environment: Environment, golden: StartState, *, size: int, ports: Ports) -> None:
+        limits, clock = ports.limits, ports.clock
+        self.environment = environment
+        self.golden = golden
+        self.starts: dict[str, StartState] = {}
+        self.size = size
+        self.broken: Exception | None = None  # a broken seal retires the environment
+        self.members: dict[NamespaceId, Namespace] = {}
+        self.creating = 0
+        self.leased = 0
+        self.cycle_s = 1.0  # how long a lease and its reset take, smoothed: for `retry_after_s`
+        self.breaker = Breaker(clock=clock, threshold=limits.breaker_failures, pause_s=limits.breaker_pause_s)
+        self.waiting: WaitingLine[Namespace] = WaitingLine(clock=clock, limit=limits.queue, ageing_s=limits.ageing_s)
+        self._ready: dict[SnapshotId, deque[Namespace]] = {}
+
+    @property
+    def spec(self) -> EnvironmentSpec:
+        return self.environment.spec
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def missing(self) -> int:
+        """How many namespaces are to be made."""
+        return 0 if self.broken else self.size - len(self.members) - self.creating
+
+    @property
+    def can_come(self) -> bool:
+        """True where a namespace may come free without that any lease ends."""
+        coming = len(self.members) - self.leased + self.creating
+        return self.broken is None and (coming > 0 or (self.missing > 0 and not self.breaker.is_open))
+
+    def ready(self) -> Iterator[Namespace]:
+        """Iterate over those that nobody has claimed."""
+        for line in self._ready.values():
+            yield from line
+
+    def take(self, snapshot: SnapshotId) -> Namespace | None:
+        """Claim a ready one, of that start state where there is one, else of golden, else any."""
+        for wanted in (snapshot, self.golden.snapshot.id, *self._ready):
+            if line := self._ready.get(wanted):
+                found = line.popleft()
+                if not line:
+                    del self._ready[wanted]
+                return found
+        return None
+
+    def claim(self, namespace: Namespace) -> bool:
+        """Claim this one; False when it is not ready or somebody else holds it."""
+        line = self._ready.get(namespace.start.snapshot.id)
+        if not line or namespace not in line:
+            return False
+        line.remove(namespace)
+        if not line:
+            del self._ready[namespace.start.snapshot.id]
+        return True
+
+    def put(self, namespace: Namespace) -> None:
+        """Hand a claimed or newly ready namespace to the first who waits, else keep it as a spare."""
+        if namespace.state is not State.READY or namespace.id not in self.members:
+            return
+        if self.waiting.hand(namespace):
+            return
+        line = self._ready.setdefault(namespace.start.snapshot.id, deque())
+        if namespace not in line:
+            line.append(namespace)

@@ -1,0 +1,173 @@
+"""From an environment to states that leases can start from: golden snapshot, task start states, and a baseline of each.
+
+A baseline is recorded on instances that nobody ever leased, two of the snapshot and one of a second build from the seed, and
+is bound by its key to everything that could change what a reading means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+from sandbox.errors import EnvironmentInvalid, SealBroken, SnapshotMissing
+from sandbox.model import Baseline, NamespaceId, Snapshot
+from sandbox.pool.members import Ports, Prepared, StartState
+from sandbox.ports import Environment, Instance
+
+log = logging.getLogger(__name__)
+
+
+def baseline_key(environment: Environment, snapshot: Snapshot, *, runtime: str, storage: str) -> str:
+    """Join the digests of environment, resources, probes, snapshot, runtime and storage: another key, another baseline."""
+    parts = {
+        "environment": environment.spec.digest,
+        "resources": {resource.spec.name: resource.digest for resource in environment.resources},
+        "probes": environment.verifier.digest,
+        "snapshot": snapshot.digest,
+        "runtime": runtime,
+        "storage": storage,
+    }
+    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+class Preparer:
+    """Builds what is missing, verifies what is there."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._ports = ports
+        self._deriving: dict[tuple[str, str], asyncio.Lock] = {}
+
+    async def prepare(self, environment: Environment, *, size: int, rebuild: bool = False) -> Prepared:
+        """Return the environment with a sealed golden and a baseline, building from the seed where the ledger has none."""
+        golden = None if rebuild else await self._stored(environment, task=None, parent=None)
+        if golden is None:
+            golden = await self._build(environment)
+            await self._ports.ledger.save_snapshot(golden)
+        broken: SealBroken | None = None
+        try:
+            await self.verify_seal(environment, golden)
+        except SealBroken as error:
+            broken = error
+        baseline = await self._baseline(environment, golden, again=lambda: self._build(environment), broken=broken)
+        prepared = Prepared(environment, StartState(snapshot=golden, baseline=baseline), size=size, ports=self._ports)
+        prepared.broken = broken
+        return prepared
+
+    def known(self, prepared: Prepared, task: str) -> StartState | None:
+        """Return the task's start state when it needs no work; raise EnvironmentInvalid for a task that is not there."""
+        spec = prepared.environment.tasks.get(task)
+        if spec is None:
+            raise EnvironmentInvalid(
+                f"environment {prepared.name} has no task {task!r}",
+                fix=f"`autoclave env show {prepared.name}` lists its {len(prepared.environment.tasks)} tasks",
+            )
+        return prepared.starts.get(task) if spec.start else prepared.golden
+
+    async def start_state(self, prepared: Prepared, task: str) -> StartState:
+        """Return the state that a lease of `task` starts from: golden, or the task's own sealed child, made at first use."""
+        if (known := self.known(prepared, task)) is not None:
+            return known
+        spec = prepared.environment.tasks[task]
+        async with self._deriving.setdefault((prepared.name, task), asyncio.Lock()):
+            if (known := prepared.starts.get(task)) is not None:
+                return known
+            environment, golden = prepared.environment, prepared.golden.snapshot
+
+            async def derive() -> Snapshot:
+                async with asyncio.timeout(self._ports.limits.build_s):
+                    return await self._ports.runtime.derive(environment, golden, spec)
+
+            snapshot = await self._stored(environment, task=task, parent=golden)
+            if snapshot is None:
+                snapshot = await derive()
+                await self._ports.ledger.save_snapshot(snapshot)
+            await self.verify_seal(environment, snapshot)
+            baseline = await self._baseline(environment, snapshot, again=derive, broken=None)
+            prepared.starts[task] = StartState(snapshot=snapshot, baseline=baseline)
+            return prepared.starts[task]
+
+    async def verify_seal(self, environment: Environment, snapshot: Snapshot) -> None:
+        """Digest a snapshot again; raise SealBroken naming the directories that changed."""
+        broken = [sealed.name for sealed in snapshot.dirs if not await self._ports.runtime.storage.verify(sealed)]
+        if broken:
+            name = environment.spec.name
+            raise SealBroken(
+                f"snapshot {snapshot.id} of environment {name} is not what was sealed: {', '.join(broken)} changed",
+                fix=f"find out who wrote there, then `autoclave env baseline {name} --rebuild` builds it from its seed",
+            )
+
+    async def _stored(self, environment: Environment, *, task: str | None, parent: Snapshot | None) -> Snapshot | None:
+        """Return the newest snapshot that stands for this state under this runtime and storage, if its data is there."""
+        ledger, runtime = self._ports.ledger, self._ports.runtime
+        found = [
+            snapshot
+            for snapshot in await ledger.snapshots(environment.spec.digest)
+            if snapshot.task == task
+            and snapshot.parent == (parent.id if parent else None)
+            and snapshot.runtime in ("", runtime.name)
+            and snapshot.storage in ("", runtime.storage.name)
+        ]
+        if not found:
+            return None
+        newest = found[-1]
+        try:
+            for sealed in newest.dirs:
+                await (await runtime.storage.clone(sealed)).destroy()
+        except SnapshotMissing:
+            log.warning("snapshot is gone", extra={"event": "pool.snapshot_gone", "snapshot": newest.id})
+            await ledger.forget_snapshot(newest.id)
+            return None
+        return newest
+
+    async def _build(self, environment: Environment) -> Snapshot:
+        log.info("building", extra={"event": "pool.build", "environment": environment.spec.name})
+        async with asyncio.timeout(self._ports.limits.build_s):
+            return await self._ports.runtime.build(environment)
+
+    async def _baseline(
+        self, environment: Environment, snapshot: Snapshot, *, again: Callable[[], Awaitable[Snapshot]], broken: SealBroken | None
+    ) -> Baseline:
+        """Return the recorded baseline of this key, or record one: two clones of `snapshot` and one of a second build."""
+        runtime, ledger = self._ports.runtime, self._ports.ledger
+        key = baseline_key(environment, snapshot, runtime=runtime.name, storage=runtime.storage.name)
+        if (known := await ledger.baseline(key)) is not None:
+            return known
+        if broken is not None:
+            raise broken  # readings of a golden that somebody changed would be a baseline of that change
+        async with AsyncExitStack() as stack:
+            first = await self._fresh(stack, environment, snapshot)
+            second = await self._fresh(stack, environment, snapshot)
+            rebuilt = await again()
+            stack.push_async_callback(self._remove, rebuilt)
+            third = await self._fresh(stack, environment, rebuilt)
+            async with asyncio.timeout(self._ports.limits.check_s):
+                baseline = await environment.verifier.record([first.subject(), second.subject()], third.subject(), key=key)
+        await ledger.save_baseline(baseline, environment=environment.spec.digest, environment_name=environment.spec.name)
+        log.info(
+            "baseline recorded",
+            extra={
+                "event": "pool.baseline",
+                "environment": environment.spec.name,
+                "fields": baseline.fields,
+                "drift": len(baseline.drift),
+            },
+        )
+        return baseline
+
+    async def _fresh(self, stack: AsyncExitStack, environment: Environment, snapshot: Snapshot) -> Instance:
+        namespace = NamespaceId(f"baseline-{secrets.token_hex(4)}")
+        async with asyncio.timeout(self._ports.limits.start_s):
+            instance = await self._ports.runtime.start(environment, snapshot, namespace, 1)
+        stack.push_async_callback(instance.close)
+        return instance
+
+    async def _remove(self, snapshot: Snapshot) -> None:
+        kept = {directory.layers for known in await self._ports.ledger.snapshots() for directory in known.dirs}
+        for sealed in snapshot.dirs:
+            if sealed.layers not in kept:
+                await self._ports.runtime.storage.remove(sealed)

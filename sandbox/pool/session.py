@@ -1,0 +1,194 @@
+"""The live handle through which a holder acts on its namespace.
+
+Every action passes the fence first: the right generation, a lease that has not run out, an instance that still answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from sandbox.errors import EnvironmentInvalid, InstanceLost, LimitReached, RuntimeUnavailable, SessionExpired, StaleGeneration
+from sandbox.model import ExecResult, Lease, Score, Snapshot, TrajectoryId
+from sandbox.pool.members import Namespace, Ports
+from sandbox.ports import Instance
+
+log = logging.getLogger(__name__)
+
+
+class SessionHost(Protocol):
+    """What a session needs of its pool."""
+
+    @property
+    def ports(self) -> Ports: ...
+    async def fork(self, parent: Session, snapshot: Snapshot, *, wait: float, ttl: float) -> Session: ...
+    async def end(self, session: Session, *, outcome: str) -> None: ...
+
+
+class Session:
+    """One holder's use of one namespace. Hold it with `async with`; leaving it starts reset and check in the background."""
+
+    def __init__(self, host: SessionHost, namespace: Namespace, lease: Lease, *, ttl_s: float) -> None:
+        self._host = host
+        self.namespace = namespace
+        self.lease = lease
+        self._ttl_s = ttl_s
+        self._expires = lease.expires
+        self._instance = namespace.live()
+        self._scoring_until: float | None = None
+        self._snapshots = 0
+        self._using_all = asyncio.Lock()  # snapshot and score: one at a time
+        self.outcome: str | None = None  # set when the lease ends: released, expired, lost, killed
+        self.lost: InstanceLost | None = None
+        self.in_force: Mapping[str, Any] = {
+            **self._instance.in_force,
+            "environment": lease.environment,
+            "isolation": namespace.environment.spec.isolation.value,
+            "reset": namespace.environment.spec.reset.method.value,
+            "required_depth": namespace.environment.spec.check.required_depth.value,
+            "start_depth": lease.start_check.depth.value,
+            "start_identity": lease.start_check.identity,
+        }
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.release()
+
+    def __repr__(self) -> str:
+        return f"<Session {self.lease.namespace} generation {self.lease.generation} trajectory {self.trajectory_id}>"
+
+    @property
+    def trajectory_id(self) -> TrajectoryId:
+        return self.lease.trajectory
+
+    @property
+    def environment(self) -> str:
+        return self.namespace.environment.name
+
+    @property
+    def has_expired(self) -> bool:
+        """True when the deadline has passed; a running score() has headroom of its own."""
+        clock = self._host.ports.clock
+        if self._scoring_until is not None:
+            return clock.monotonic() >= self._scoring_until
+        return clock.now() >= self._expires
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        limit_s: float | None = None,
+        output_bytes: int | None = None,
+    ) -> ExecResult:
+        """Run a command as the agent. A failing or overlong command is a result, not an error."""
+        limit = self.namespace.environment.spec.limits.action_s if limit_s is None else limit_s
+        async with self._acting("run") as instance:
+            return await instance.run(argv, stdin=stdin, env=env, cwd=cwd, limit_s=limit, output_bytes=output_bytes)
+
+    def endpoint(self, resource: str) -> str:
+        """Return the agent's address of a resource, good for this session only."""
+        self._fence("endpoint")
+        return self._instance.endpoint(resource)
+
+    async def read_file(self, path: str, *, limit_bytes: int = 16_000_000) -> bytes:
+        async with self._acting("read_file") as instance:
+            return await instance.read_file(path, limit_bytes=limit_bytes)
+
+    async def write_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+        async with self._acting("write_file") as instance:
+            await instance.write_file(path, data, mode=mode)
+
+    async def page(self) -> Any:
+        """A Playwright page on the environment's browser; no runtime of this version has one."""
+        self._fence("page")
+        raise RuntimeUnavailable(
+            f"environment {self.environment} has no browser resource", fix="use an environment with a `browser` resource"
+        )
+
+    async def snapshot(self) -> Snapshot:
+        """Save the state as it is. Resources are stopped cleanly and started again: connections are lost."""
+        limits = self._host.ports.limits
+        if self._snapshots >= limits.session_snapshots:
+            raise LimitReached(f"this session has saved {self._snapshots} snapshots (limits.session_snapshots)")
+        async with self._using_all, self._acting("snapshot") as instance:
+            async with asyncio.timeout(limits.reset_s):
+                snapshot = await instance.snapshot_now()
+            self._snapshots += 1
+            await self._host.ports.ledger.save_snapshot(snapshot)
+            return snapshot
+
+    async def fork(self, snapshot: Snapshot, *, wait: float = 30.0, ttl: float | None = None) -> Session:
+        """Start a second session from a snapshot of this one. Hold it with `async with`; PoolBusy when no place can come."""
+        self._fence("fork")
+        return await self._host.fork(self, snapshot, wait=wait, ttl=self._ttl_s if ttl is None else ttl)
+
+    async def score(self) -> Score:
+        """Run the task's own check from outside, with the agent's processes stopped and the lease still held."""
+        limits, clock = self._host.ports.limits, self._host.ports.clock
+        environment = self.namespace.environment.environment
+        task = environment.tasks.get(self.lease.task) if self.lease.task else None
+        if task is None:
+            raise EnvironmentInvalid("this session has no task to score", fix="name one: pool.session(environment, task=...)")
+        async with self._using_all:
+            self._fence("score")
+            self._scoring_until = clock.monotonic() + limits.scoring_s
+            try:
+                async with self._acting("score") as instance, asyncio.timeout(limits.scoring_s):
+                    await instance.quiesce()
+                    return await environment.score(instance.subject(), task)
+            except (InstanceLost, TimeoutError) as error:  # infrastructure: no reward, never a zero
+                return Score(reward=None, success=False, detail=f"{type(error).__name__}: {error}")
+            finally:
+                self._scoring_until = None
+
+    async def heartbeat(self, extend_s: float | None = None) -> float:
+        """Say that the holder lives, and with `extend_s` move the deadline to that many seconds from now; return what is left."""
+        self._fence("heartbeat")
+        if extend_s is not None:
+            self._expires = await self._host.ports.ledger.renew(self.lease.id, extend_s)
+        return (self._expires - self._host.ports.clock.now()) / timedelta(seconds=1)
+
+    async def release(self, *, outcome: str = "released") -> None:
+        """End the lease; reset and check go on in the background. Calling it again changes nothing."""
+        if self.outcome is None:
+            await self._host.end(self, outcome="lost" if self.lost is not None and outcome == "released" else outcome)
+
+    def _fence(self, action: str) -> None:
+        if self.outcome == "expired" or (self.outcome is None and self.has_expired):
+            raise SessionExpired(
+                f"{action}: the session on {self.lease.namespace} ran past its {self._ttl_s:g} s",
+                fix="ask for a longer ttl, or call heartbeat",
+            )
+        if self.outcome is not None or self.namespace.generation != self.lease.generation:
+            raise StaleGeneration(
+                f"{action}: generation {self.lease.generation} of {self.lease.namespace} has ended",
+                fix="ask the pool for a new session",
+            )
+        if self.lost is not None:
+            raise self.lost
+
+    @asynccontextmanager
+    async def _acting(self, action: str) -> AsyncIterator[Instance]:
+        """Fence before and, when the action failed, after: an action that a revocation cut short says so."""
+        self._fence(action)
+        try:
+            yield self._instance
+        except InstanceLost as error:
+            if self.outcome is None and self.namespace.generation == self.lease.generation:
+                self.lost = error
+                log.warning(
+                    "instance lost", extra={"event": "pool.instance_lost", "namespace": self.lease.namespace, "action": action}
+                )
+            else:
+                self._fence(action)
+            raise

@@ -1,0 +1,102 @@
+"""Who waits for a namespace, in which order, and the hand-over that the receiver confirms.
+
+A request that is cancelled or times out at the very moment of the hand-over must not take the namespace with it: `offer` says
+whether the waiter accepted, and a waiter that accepted and was then cancelled gives the namespace back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from sandbox.errors import AutoclaveError, LimitReached
+from sandbox.ports import Clock
+
+T = TypeVar("T")
+
+
+class Waiter(Generic[T]):
+    """One request that waits."""
+
+    __slots__ = ("_future", "key")
+
+    def __init__(self, key: tuple[float, int]) -> None:
+        self.key = key
+        self._future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def __lt__(self, other: Waiter[T]) -> bool:
+        return self.key < other.key
+
+    @property
+    def gone(self) -> bool:
+        return self._future.done()
+
+    def offer(self, thing: T) -> bool:
+        """Hand `thing` over; False when the waiter has left, so that the next one is asked."""
+        if self._future.done():
+            return False
+        self._future.set_result(thing)
+        return True
+
+    def fail(self, error: AutoclaveError) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
+
+    async def received(self, give_back: Callable[[T], None]) -> T:
+        """Wait for the hand-over. The caller's deadline is an `asyncio.timeout` around this call."""
+        try:
+            return await self._future
+        except asyncio.CancelledError:
+            if self._future.done() and not self._future.cancelled() and self._future.exception() is None:
+                give_back(self._future.result())
+            self._future.cancel()
+            raise
+
+
+class WaitingLine(Generic[T]):
+    """A bounded priority line: higher priority first, first come first served within, and ageing.
+
+    A request's rank is `priority + waited / ageing_s`. Everyone ages at the same pace, so the order between two requests never
+    changes and `joined / ageing_s - priority` can be a heap's fixed key.
+    """
+
+    def __init__(self, *, clock: Clock, limit: int, ageing_s: float) -> None:
+        self._clock = clock
+        self._limit = limit
+        self._ageing_s = ageing_s
+        self._heap: list[Waiter[T]] = []
+        self._joined = 0
+
+    def __len__(self) -> int:
+        return sum(not waiter.gone for waiter in self._heap)
+
+    def join(self, priority: int = 0) -> Waiter[T]:
+        """Take a place; raise LimitReached when the line is full."""
+        if len(self._heap) >= self._limit:
+            self._sweep()
+            if len(self._heap) >= self._limit:
+                raise LimitReached(
+                    f"{self._limit} requests wait already (limits.queue)",
+                    fix="ask again later, or open the pool with a larger size",
+                )
+        self._joined += 1
+        waiter: Waiter[T] = Waiter((self._clock.monotonic() / self._ageing_s - priority, self._joined))
+        heapq.heappush(self._heap, waiter)
+        return waiter
+
+    def hand(self, thing: T) -> bool:
+        """Offer `thing` in order until someone accepts; False when nobody waits."""
+        while self._heap:
+            if heapq.heappop(self._heap).offer(thing):
+                return True
+        return False
+
+    def fail_all(self, error: AutoclaveError) -> None:
+        while self._heap:
+            heapq.heappop(self._heap).fail(error)
+
+    def _sweep(self) -> None:
+        self._heap = [waiter for waiter in self._heap if not waiter.gone]
+        heapq.heapify(self._heap)
