@@ -1,0 +1,137 @@
+"""One client of the service: its calls, its sessions, and what happens to them when it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from sandbox.client import wire
+from sandbox.errors import AutoclaveError, EnvironmentInvalid, LimitReached, StaleGeneration
+from sandbox.pool import Pool, Session
+
+log = logging.getLogger(__name__)
+CALLS = 256  # of one client at once; more wait in its socket
+ACTIONS = frozenset({"run", "read_file", "write_file", "snapshot", "fork", "score", "heartbeat", "release"})
+QUESTIONS = frozenset(
+    {
+        "clearance",
+        "cleared",
+        "ship",
+        "record_update",
+        "record_checkpoint",
+        "recall",
+        "release",
+        "discard",
+        "status",
+        "audit_namespaces",
+        "verify_seals",
+    }
+)
+
+
+class Peer:
+    """Answers one connection until it ends or stays silent for `silence_s`; its sessions then end as lost."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        silence_s: float,
+        drain: Callable[[float | None], Awaitable[None]],
+    ) -> None:
+        self._pool = pool
+        self._reader = reader
+        self._writer = writer
+        self._silence_s = silence_s
+        self._drain = drain
+        self._sessions: dict[str, Session] = {}
+        self._calls: dict[int, asyncio.Task[None]] = {}
+        self._places = asyncio.Semaphore(CALLS)
+
+    async def serve(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as calls:
+                await self._listen(calls)
+                for call in self._calls.values():
+                    call.cancel()
+        finally:
+            for session in self._sessions.values():
+                await session.release(outcome="lost")
+            self._writer.close()
+
+    async def _listen(self, calls: asyncio.TaskGroup) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._silence_s):
+                    frame = await wire.read_frame(self._reader)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                return
+            except TimeoutError:
+                log.warning("client is silent", extra={"event": "service.silent", "sessions": len(self._sessions)})
+                return
+            except (LimitReached, ValueError):
+                log.warning("client sent a bad frame", extra={"event": "service.bad_frame"})
+                return
+            if "cancel" in frame and (call := self._calls.get(frame["cancel"])) is not None:
+                call.cancel()
+            elif "method" in frame:
+                await self._places.acquire()
+                self._calls[frame["id"]] = calls.create_task(self._answer(frame))
+
+    async def _answer(self, frame: Mapping[str, Any]) -> None:
+        number = frame["id"]
+        try:
+            try:
+                params = {name: wire.decode(value) for name, value in frame["params"].items()}
+                answer = wire.pack({"id": number, "result": wire.encode(await self._do(frame["method"], params))})
+            except Exception as error:
+                if not isinstance(error, AutoclaveError):
+                    log.warning("call failed", exc_info=True, extra={"event": "service.call_failed", "method": frame["method"]})
+                answer = wire.pack({"id": number, "error": wire.encode_error(error)})
+            self._writer.write(answer)
+            await self._writer.drain()
+        except ConnectionError:
+            log.debug("client left before its answer", extra={"event": "service.left"})
+        finally:
+            self._calls.pop(number, None)
+            self._places.release()
+
+    async def _do(self, method: str, params: dict[str, Any]) -> Any:
+        if method == "acquire":
+            return self._hold(await self._pool.acquire(**params))
+        if method == "drain":
+            return await self._drain(params["grace_s"])
+        if method in QUESTIONS:
+            return await getattr(self._pool, method)(**params)
+        _, _, action = method.partition("session.")
+        if action not in ACTIONS:
+            raise EnvironmentInvalid(f"the pool knows no call {method!r}", fix="use the same version on both sides")
+        session = self._sessions.get(params.pop("session"))
+        if session is None:
+            raise StaleGeneration("this connection holds no such session", fix="ask the pool for a new session")
+        if action == "fork":
+            return self._hold(await session.fork(**params))
+        answer = await getattr(session, action)(**params)
+        if action == "release":
+            self._sessions.pop(session.lease.id, None)
+        return answer
+
+    def _hold(self, session: Session) -> Mapping[str, Any]:
+        """Keep the session for this connection and say what its holder needs to know."""
+        self._sessions[session.lease.id] = session
+        endpoints: dict[str, str] = {}
+        for resource in session.namespace.environment.spec.resources:
+            try:
+                endpoints[resource.name] = session.endpoint(resource.name)
+            except (AutoclaveError, KeyError, LookupError):  # a resource without an address
+                continue
+        return {
+            "lease": session.lease,
+            "environment": session.environment,
+            "in_force": session.in_force,
+            "endpoints": endpoints,
+        }
