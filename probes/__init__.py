@@ -1,0 +1,8 @@
+"""Readers that tell whether an instance is as it was when it was fresh. See docs/probes.md."""
+
+from probes.compare import compare
+from probes.defaults import create_verifier, default_probes
+from probes.probe import Findings, Probe, ProbeContext, probe
+from probes.verifier import ProbeVerifier
+
+__all__ = ["Findings", "Probe", "ProbeContext", "ProbeVerifier", "compare", "create_verifier", "default_probes", "probe"]

@@ -1,0 +1,135 @@
+"""The probe of a PostgreSQL server: everything that an agent can leave behind in one, read from outside."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from pydantic import Field
+
+from probes.canonical import name_of
+from probes.kinds import Options, digest_of_kind, read_options, resource_of
+from probes.postgres import datadir
+from probes.postgres.connection import session
+from probes.postgres.database import read_database
+from probes.postgres.instance import read_names, read_running
+from probes.probe import Findings, ProbeContext
+from sandbox.aio import in_thread
+from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
+
+LISTED = "select d.datname, d.oid::int8, d.datallowconn from pg_catalog.pg_database d order by 1"
+FILENODES = """
+select pg_catalog.pg_relation_filenode(c.oid)::int8 from pg_catalog.pg_class c
+where pg_catalog.pg_relation_filenode(c.oid) is not null
+"""
+HOMES = ("postgres", "template1")  # where to look first for what belongs to the whole server
+AT_ONCE = 4
+# Fields of a database that are read at depth deep only, also after hook or clean: they say how rows lie, not what they hold.
+DEEP_ONLY = ("planner/", "orphan files", "files")
+
+
+class PostgresOptions(Options):
+    """`databases` limits what is read in depth to some databases (all that accept connections by default)."""
+
+    databases: tuple[str, ...] = ()
+    state: str | None = Field(default=None, description="the state directory that is the data directory, where there are several")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresProbe:
+    """Reads a whole server: names, what runs, files, and (in depth) every database."""
+
+    name: str
+    resource: str
+    options: PostgresOptions
+    digest: str
+
+    @property
+    def alone(self) -> bool:
+        return False
+
+    def depth_of(self, field: str, *, in_place: bool) -> Depth | None:
+        if not field.startswith("db "):
+            return Depth.QUICK
+        if not in_place:
+            return Depth.DEEP
+        rest = field.partition("/")[2]
+        return Depth.DEEP if rest.startswith(DEEP_ONLY) or rest.endswith("/order") else Depth.QUICK
+
+    async def read(self, context: ProbeContext) -> Findings:
+        tree = context.subject.tree(self.resource, self.options.state)
+        fields = await in_thread(datadir.read_configuration, tree)
+        async with _anywhere(context, self.resource) as connection:
+            fields |= await read_running(connection, context)
+            fields |= await read_names(connection)
+            databases = await (await connection.execute(LISTED)).fetchall()
+        fields |= await in_thread(datadir.read_unexpected, tree, whole=context.deep)
+        if not context.thorough:
+            return Findings(fields=fields)
+        problems: list[str] = []
+        open_ones = [(str(n), int(oid)) for n, oid, accepts in databases if accepts and self._wanted(context, str(n))]
+        closed = {str(n): int(oid) for n, oid, accepts in databases if not accepts}
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def one(database: str, oid: int) -> None:
+            async with places:
+                found, trouble = await self._database(context, database, oid)
+            fields.update(found)
+            problems.extend(trouble)
+
+        async with asyncio.TaskGroup() as group:
+            for database, oid in open_ones:
+                group.create_task(one(database, oid))
+        if context.deep:
+            fields |= await in_thread(datadir.read_unreachable, tree, closed)
+        return Findings(fields=fields, problems=tuple(sorted(problems)))
+
+    def _wanted(self, context: ProbeContext, database: str) -> bool:
+        """A database that the baseline does not know is a mismatch by its name already; what it holds adds nothing."""
+        if context.baseline is not None and f"databases/{name_of(database)}" not in context.baseline:
+            return False
+        return not self.options.databases or database in self.options.databases
+
+    async def _database(self, context: ProbeContext, database: str, oid: int) -> tuple[dict[str, str], list[str]]:
+        try:
+            async with session(context, self.resource, database) as connection:
+                fields, problems = await read_database(connection, database, deep=context.deep)
+                if context.deep:
+                    nodes = frozenset(int(n) for (n,) in await (await connection.execute(FILENODES)).fetchall())
+        except psycopg.Error as error:
+            message = " ".join(str(error).split())
+            return {}, [f"db {name_of(database)}: {error.sqlstate or type(error).__name__} {message}"]
+        if context.deep:
+            tree = context.subject.tree(self.resource, self.options.state)
+            fields[f"db {name_of(database)}/orphan files"] = await in_thread(datadir.read_orphans, tree, oid, nodes)
+        return fields, problems
+
+
+@asynccontextmanager
+async def _anywhere(context: ProbeContext, resource: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    """Open a session in a database that is there on every server, else in the endpoint's own (one may have been dropped)."""
+    async with AsyncExitStack() as stack:
+        for database in HOMES:
+            try:
+                connection = await stack.enter_async_context(session(context, resource, database))
+                break
+            except psycopg.OperationalError:
+                continue
+        else:
+            connection = await stack.enter_async_context(session(context, resource))
+        yield connection
+
+
+def create(spec: ProbeSpec, environment: EnvironmentSpec) -> PostgresProbe:
+    """Make the probe of a `postgres` resource."""
+    options = read_options(spec, PostgresOptions, environment)
+    return PostgresProbe(
+        name=spec.name,
+        resource=resource_of(spec, environment),
+        options=options,
+        digest=digest_of_kind(spec, options),
+    )
