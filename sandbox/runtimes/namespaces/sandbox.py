@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
+from sandbox.aio import in_thread, run_shielded
+from sandbox.errors import InstanceLost
 from sandbox.model import NOTHING, Limits, ProcessInfo, Role
 from sandbox.ports import Listener, Mount
+from sandbox.runtimes.namespaces import bwrap, limits, observe, profile, rootfs, seccomp, tools
 from sandbox.runtimes.namespaces.channel import Channel
+from sandbox.runtimes.namespaces.child import Child, Output
 from sandbox.settings import Settings
+
+_DEFAULT_LIMITS = Limits()
+_FULLY_CHECKED: set[tuple[Settings, str]] = set()  # roots whose inside has tried to leave, and could not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxPlan:
     """What to start. With `argv` it is a server (its stdout and stderr go to `log`, capped); without, it holds the command
-    channel. `name` appears in messages and in the cgroup's name. Mounts' hosts paths must be passable by the role's user."""
+    channel. `name` appears in messages and in the cgroup's name. The role's user must be able to pass the mounts' host paths.
+    `env` is the server's, or every command's; PATH, HOME, TMPDIR and LANG have defaults."""
 
     name: str
     role: Role
@@ -28,52 +43,313 @@ class SandboxPlan:
     root: str = "host"
     workdir: str = "/"
     home: str = "/tmp"
-    limits: Limits = Limits()
+    limits: Limits = _DEFAULT_LIMITS
     uid: int = 1000
     gid: int = 1000
     hostname: str = "sandbox"
     log: Path | None = None
     log_bytes: int = 1_000_000
 
+    def environment(self) -> dict[str, str]:
+        return {"PATH": bwrap.DEFAULT_PATH, "HOME": self.home, "TMPDIR": "/tmp", "LANG": "C.UTF-8", **self.env}
 
-class Sandbox(Protocol):
-    """SIGNATURES (the implementation follows in this file under the same name).
 
-    `async with await Sandbox.start(plan, settings) as sandbox:` or start and `kill`.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """What can be made ready off the event loop."""
 
-    plan: SandboxPlan
-    pid: int  # host pid of the namespace's first process
-    main_pid: int  # host pid of the server itself (equal to `pid` where the channel's init is the first process)
-    in_force: Mapping[str, Any]
+    bwrap: tools.Bwrap
+    starter: tools.Starter | None
+    groups: limits.Groups
+    group: limits.Group
+    arguments: list[str]
+
+
+def _prepare(plan: SandboxPlan, settings: Settings) -> _Prepared:
+    program = tools.bwrap(settings)
+    starter = tools.starter(settings, plan.root) if plan.argv is None else None
+    root = rootfs.arguments(settings, plan.root, uid=plan.uid, gid=plan.gid, home=plan.home, hostname=plan.hostname)
+    mounts = (*plan.mounts, starter.mount) if starter else plan.mounts
+    arguments = [
+        *bwrap.confinement(uid=plan.uid, gid=plan.gid, hostname=plan.hostname, first_process=starter is not None),
+        *bwrap.filesystem(root, mounts, plan.limits),
+        # The init gets an empty environment: what is set for commands must not reach into it (LD_PRELOAD).
+        *bwrap.environment({} if starter else plan.environment()),
+        *("--chdir", plan.workdir),
+    ]
+    groups = limits.detected(settings)
+    group = groups.make(f"{plan.name}.{uuid.uuid4().hex[:8]}".replace("/", "_"), plan.limits)
+    return _Prepared(bwrap=program, starter=starter, groups=groups, group=group, arguments=arguments)
+
+
+class Sandbox:
+    """A running sandbox. `async with await Sandbox.start(plan, settings) as sandbox:`, or `start` and `kill`."""
+
+    def __init__(self, plan: SandboxPlan, settings: Settings, ready: _Prepared, child: Child, output: Output) -> None:
+        self.plan, self._settings = plan, settings
+        self._ready, self._child, self._output = ready, child, output
+        self._channel: Channel | None = None
+        self.pid = 0  # host pid of the namespace's first process
+        self.main_pid = 0  # host pid of the server; of the init where there is a channel
+        self._first = self._main = -1  # pidfds
+        self._killing: asyncio.Task[None] | None = None
+        self.in_force: Mapping[str, Any] = {}
 
     @classmethod
     async def start(cls, plan: SandboxPlan, settings: Settings, *, timeout: float = 20.0) -> Sandbox:
-        """Start it, check its profile; with a channel, return when it answers. Raises RuntimeUnavailable (the machine lacks
-        something), InstanceLost (it ended while starting; carries its stderr's tail)."""
+        """Start it and check its profile; with a channel, return when that answers, else when the program is being executed.
+        Raises RuntimeUnavailable (the machine lacks something, or the sandbox is not as claimed) or InstanceLost (it ended while
+        starting; the message carries bubblewrap's)."""
+        ready = await in_thread(_prepare, plan, settings)
+        try:
+            sandbox, info, near = _spawn(plan, settings, ready)
+        except BaseException:
+            await in_thread(ready.group.remove, timeout=1.0)
+            raise
+        try:
+            async with asyncio.timeout(timeout):
+                await sandbox._come_up(info, near)
+        except BaseException as error:
+            await run_shielded(sandbox.kill())
+            if isinstance(error, TimeoutError):
+                raise sandbox._lost(f"it was not up within {timeout:g} s") from error
+            raise
+        finally:
+            os.close(info)
+        return sandbox
+
+    async def _come_up(self, info: int, near: socket.socket | None) -> None:
+        if near is not None:
+            self._channel = await Channel.open(
+                near, self.plan.name, limits=self.plan.limits, env=self.plan.environment(), workdir=self.plan.workdir
+            )
+        self.pid = await self._child_pid(info)
+        with contextlib.suppress(ProcessLookupError):
+            self._first = os.pidfd_open(self.pid)
+        if self._channel is None:
+            status = await self._confined()
+        else:
+            self.main_pid = self.pid
+            try:
+                await self._channel.hello()
+            except InstanceLost:
+                await self._child.ended.wait()
+                raise self._lost("it ended while starting") from None
+            status = observe.fields(self.pid)
+        try:
+            self._main = os.pidfd_open(self.main_pid)
+            await self._check(status)
+        except (FileNotFoundError, ProcessLookupError):
+            await self._child.ended.wait()
+            raise self._lost("it ended while starting") from None
+
+    async def _child_pid(self, info: int) -> int:
+        """Wait for what bubblewrap writes once the namespaces exist."""
+        text = b""
+        while not text.rstrip().endswith(b"}"):
+            await _readable(info)
+            piece = os.read(info, 4096)
+            if not piece:
+                await self._child.ended.wait()
+                raise self._lost("bubblewrap could not start it")
+            text += piece
+        return int(json.loads(text)["child-pid"])
+
+    async def _confined(self) -> dict[str, str]:
+        """Wait until the server's own process has the filter, which is the last thing before it is executed."""
+        interval = 0.0005
+        while not self._child.ended.is_set():
+            for member in observe.members(self.pid, self._ready.group.pids()):
+                status = observe.fields(member.host)
+                if member.inside == 2 and status.get("Seccomp") == "2":
+                    self.main_pid = member.host
+                    return status
+            await asyncio.sleep(interval)
+            interval = min(interval * 1.5, 0.02)
+        raise self._lost("it ended while starting")
+
+    async def _check(self, status: dict[str, str]) -> None:
+        plan, host_uid = self.plan, self._settings.users.of(self.plan.role)
+        owner = os.geteuid() if host_uid is None else host_uid
+        profile.check_process(status, host_uid=owner, who=plan.name)
+        targets = frozenset((*(m.target.rstrip("/") for m in plan.mounts), "/etc", "/lib", "/lib64", "/bin", "/sbin", tools.INSIDE))
+        profile.check_namespace(self.pid, targets=targets, inside_uid=plan.uid, host_uid=owner, who=plan.name)
+        if "pids" not in self._ready.groups.bases and limits.forks_can_be_bounded():
+            for pid in {self.pid, self.main_pid}:
+                limits.bound_forks(pid, plan.limits)
+        if self._channel is not None and (self._settings, plan.root) not in _FULLY_CHECKED:
+            profile.check_facts(await self._channel.facts(), plan.name)
+            _FULLY_CHECKED.add((self._settings, plan.root))
+        tmp_mb, shm_mb = bwrap.scratch(plan.limits)
+        self.in_force = {
+            "sandbox": f"bubblewrap {self._ready.bwrap.version}",
+            "uid": owner,
+            "inner_uid": plan.uid,
+            "capabilities": "none",
+            "no_new_privileges": True,
+            "seccomp": f"deny list of {len(seccomp.DENIED)} calls ({os.uname().machine})",
+            "network": "none",
+            "root": "host's system directories, read-only" if plan.root == "host" else "unpacked image, read-only",
+            "scratch": f"/tmp {tmp_mb} MiB, /dev/shm {shm_mb} MiB (memory)",
+            **limits.in_force(self._ready.groups, plan.limits),
+        }
+        if self._ready.starter is not None:
+            self.in_force = {**self.in_force, "init": self._ready.starter.label}
 
     @property
     def channel(self) -> Channel:
         """The command channel; raises InstanceLost where the plan has argv."""
+        if self._channel is None:
+            raise InstanceLost(f"{self.plan.name} is a server and takes no commands", fix="run commands in the agent's sandbox")
+        return self._channel
 
     @property
-    def exit_code(self) -> int | None: ...
-    def alive(self) -> bool: ...
+    def exit_code(self) -> int | None:
+        """The main process's exit code once it has ended (128 + n for a death by signal n)."""
+        return self._child.exit_code
+
+    def alive(self) -> bool:
+        return not self._child.ended.is_set() and self._killing is None and (self._channel is None or self._channel.dead is None)
+
     def signal(self, number: int) -> None:
-        """Signal the main process (pidfd: never a reused pid). No error when it has ended."""
+        """Signal the main process. No error when it has ended."""
+        if self._main >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._main, number)
 
     async def wait(self, timeout: float) -> bool:
-        """Wait until it has ended; False when it still runs."""
+        """Wait until it has ended; False when it still runs after `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._child.ended.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def kill(self, *, timeout: float = 10.0) -> None:
-        """Kill the namespace's first process, wait until the kernel has reaped the whole namespace, remove the cgroup."""
+        """Kill the namespace's first process and wait until bubblewrap has ended: by then the kernel has reaped every process of
+        the namespace. Removes the control group. Idempotent; raises InstanceLost when something inside cannot be killed."""
+        if self._killing is None:
+            self._killing = asyncio.ensure_future(self._kill(timeout))
+        await run_shielded(_settled(self._killing))
 
-    async def processes(self) -> tuple[ProcessInfo, ...]: ...
-    async def listeners(self) -> tuple[Listener, ...]: ...
-    async def mounts(self) -> tuple[str, ...]: ...
+    async def _kill(self, timeout: float) -> None:
+        if self._first >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
+        else:
+            self._child.kill()
+        try:
+            if not await self.wait(timeout):
+                raise self._lost(f"it could not be killed within {timeout:g} s")
+        finally:
+            self._output.drain()
+            self._output.close()
+            if self._channel is not None:
+                self._channel.fail("the sandbox was ended")
+            for fd in (self._first, self._main):
+                if fd >= 0:
+                    os.close(fd)
+            self._first = self._main = -1
+            await in_thread(self._ready.group.remove, timeout=2.0)
+
+    async def processes(self) -> tuple[ProcessInfo, ...]:
+        """Every process inside, read from the host's /proc by PID namespace."""
+        return await in_thread(observe.processes, self.pid, self.plan.role, self.plan.resource, self._ready.group.pids())
+
+    async def listeners(self) -> tuple[Listener, ...]:
+        """Every socket of its network namespace."""
+        return await in_thread(observe.listeners, self._living_pid(), self.plan.role, self.plan.resource)
+
+    async def mounts(self) -> tuple[str, ...]:
+        """Its mount table: `target type options`."""
+        return await in_thread(observe.mounts, self._living_pid())
+
+    def _living_pid(self) -> int:
+        if self._child.ended.is_set():
+            raise self._lost("it has ended")
+        return self.pid
+
     def oom_kills(self) -> int | None:
         """How often the kernel killed inside for memory; None where nobody counts."""
+        return self._ready.group.oom_kills()
 
-    def log_tail(self, limit: int = 4000) -> bytes: ...
-    async def __aenter__(self) -> Self: ...
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def log_tail(self, limit: int = 4000) -> bytes:
+        """The end of what bubblewrap and a server wrote to stdout and stderr."""
+        return self._output.tail(limit)
+
+    def _lost(self, what: str) -> InstanceLost:
+        self._output.drain()
+        said = self.log_tail(800).decode("utf-8", "replace").strip()
+        killed = self.oom_kills()
+        why = f" ({killed} killed for memory, limit {self.plan.limits.memory_mb} MiB)" if killed else ""
+        return InstanceLost(f"sandbox {self.plan.name}: {what}{why}{f': {said}' if said else ''}", fix="ask for a new session")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.kill()
+
+
+def _spawn(plan: SandboxPlan, settings: Settings, ready: _Prepared) -> tuple[Sandbox, int, socket.socket | None]:
+    """Start bubblewrap. It reads its arguments from a pipe first, and while it waits for them it is put into its bounds, so that
+    nothing of the sandbox ever runs outside."""
+    uid = settings.users.of(plan.role)
+    command = ready.starter.argv if ready.starter else (plan.argv or ())
+    encoded = bwrap.encode
+    with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+        near, far = (None, None) if ready.starter is None else socket.socketpair()
+        if near is not None and far is not None:
+            ours.callback(near.close)
+            theirs.callback(far.close)
+        (args_in, args_out), (info_in, info_out), (said_in, said_out) = os.pipe(), os.pipe(), os.pipe()
+        filter_fd = seccomp.open_program()
+        for fd in (args_in, info_out, said_out, filter_fd, args_out):
+            theirs.callback(os.close, fd)
+        for fd in (info_in, said_in):
+            ours.callback(os.close, fd)
+        arguments = [*ready.arguments, "--seccomp", str(filter_fd), "--info-fd", str(info_out)]
+        bounds = limits.resource_limits(plan.limits, ready.groups)
+        words = ["--unsetenv", f"autoclave:{limits.tag(settings)}:{plan.name}", "--args", str(args_in), "--", *command]
+        direct = limits.may_bound_others()
+        child = Child.start(
+            [str(ready.bwrap.path), *words] if direct else limits.in_shell(str(ready.bwrap.path), words, bounds),
+            channel=far,
+            output=said_out,
+            pass_fds=(args_in, info_out, filter_fd),
+            uid=uid,
+        )
+        try:
+            ready.group.add(child.pid)
+            if direct:
+                limits.bound_process(child.pid, bounds)
+            _write_all(args_out, encoded(arguments))
+            output = Output(said_in, plan.log, plan.log_bytes)
+        except BaseException:
+            child.kill()
+            raise
+        os.set_blocking(info_in, False)
+        ours.pop_all()
+        return Sandbox(plan, settings, ready, child, output), info_in, near
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    """The pipe holds 64 KiB and bubblewrap reads it at once, so this does not wait for anybody."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(fd, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(fd)
+
+
+async def _settled(task: asyncio.Task[None]) -> None:
+    await asyncio.shield(task)

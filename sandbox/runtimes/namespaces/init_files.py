@@ -1,0 +1,79 @@
+"""Files that the init reads and writes for the host.
+
+Part of the program that runs inside (see `init.py`): Python 3.9, standard library only, few imports.
+"""
+
+import errno
+import os
+
+from sandbox.runtimes.namespaces.wire import CHUNK_BYTES
+
+_TYPE, _REGULAR, _DIRECTORY = 0o170000, 0o100000, 0o040000
+
+
+def open_file(path: bytes) -> int:
+    """Open a regular file; never waits (a named pipe would)."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    kind = os.fstat(fd).st_mode & _TYPE
+    if kind != _REGULAR:
+        os.close(fd)
+        raise OSError(errno.EISDIR if kind == _DIRECTORY else errno.EINVAL, "not a file")
+    return fd
+
+
+def next_piece(fd: int, room: int) -> bytes:
+    """Read on; raise EFBIG when there is more than `room`."""
+    data = os.read(fd, min(CHUNK_BYTES, room + 1))
+    if len(data) > room:
+        raise OSError(errno.EFBIG, "too big")
+    return data
+
+
+class Writes:
+    """Files on their way in: each is written beside its target and renamed when it is whole."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[int, bytes, bytes, int]] = {}
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._open
+
+    def begin(self, number: int, path: bytes, mode: int) -> None:
+        """Make the parents and the file beside the target."""
+        folder, name = os.path.split(os.path.abspath(path))
+        os.makedirs(folder, exist_ok=True)
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, "a directory")
+        beside = os.path.join(folder, b".%s.autoclave-%d" % (name[:200], number))
+        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._open[number] = (fd, beside, os.path.join(folder, name), mode)
+
+    def add(self, number: int, data: bytes) -> None:
+        """Write one piece; pieces of a write that has failed are dropped."""
+        if number in self._open:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._open[number][0], view) :]
+
+    def commit(self, number: int) -> bool:
+        """Give the file its mode and name; False where the write has failed before."""
+        if number not in self._open:
+            return False
+        fd, beside, path, mode = self._open[number]
+        os.fchmod(fd, mode)
+        os.rename(beside, path)
+        os.close(fd)
+        del self._open[number]
+        return True
+
+    def abort(self, number: int) -> bool:
+        """Remove what was written; False where there was nothing."""
+        if number not in self._open:
+            return False
+        fd, beside, _, _ = self._open.pop(number)
+        os.close(fd)
+        try:  # noqa: SIM105 - see init_system
+            os.unlink(beside)
+        except OSError:
+            pass
+        return True

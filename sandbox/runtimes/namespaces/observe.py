@@ -1,0 +1,140 @@
+"""Looks into a sandbox from outside: processes, sockets and mounts as the host's own /proc shows them. Blocking."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.model import ProcessInfo, Role
+from sandbox.ports import Listener
+
+_PROC = Path("/proc")
+_TCP = {1: "connected", 10: "listen", 7: "closed"}
+_LISTENING = 0x10000  # __SO_ACCEPTCON in /proc/net/unix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A process of a PID namespace: its pid on the host and inside."""
+
+    host: int
+    inside: int
+    parent: int  # on the host
+
+
+def members(first: int, candidates: Iterable[int] | None = None) -> list[Member]:
+    """Every process in the PID namespace of host process `first`, told by the namespace itself, not by what it says inside."""
+    namespace = _link(first, "ns/pid")
+    if namespace is None:
+        return []
+    found = []
+    for pid in candidates if candidates is not None else _everyone():
+        if _link(pid, "ns/pid") == namespace:
+            status = fields(pid)
+            inside = status.get("NSpid", "").split()
+            if len(inside) > 1:
+                found.append(Member(host=pid, inside=int(inside[-1]), parent=int(status.get("PPid", "0"))))
+    return sorted(found, key=lambda m: m.inside)
+
+
+def processes(first: int, role: Role, resource: str | None, candidates: Iterable[int] | None = None) -> tuple[ProcessInfo, ...]:
+    """The same as values. Pid 1 is ours, and named so."""
+    found = members(first, candidates)
+    inside = {m.host: m.inside for m in found}
+    infos = []
+    for member in found:
+        argv = ("autoclave-init",) if member.inside == 1 and _is_ours(member.host) else _argv(member.host)
+        infos.append(ProcessInfo(pid=member.inside, parent=inside.get(member.parent, 0), role=role, argv=argv, resource=resource))
+    return tuple(infos)
+
+
+def fields(pid: int) -> dict[str, str]:
+    """Return /proc/<pid>/status as a mapping; empty when the process is gone."""
+    try:
+        text = (_PROC / str(pid) / "status").read_text(errors="surrogateescape")
+    except OSError:
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+
+
+def mounts(pid: int) -> tuple[str, ...]:
+    """The mount table: `target type options`, in order, without device numbers, host paths and generation names."""
+    lines = []
+    for line in (_PROC / str(pid) / "mountinfo").read_text(errors="surrogateescape").splitlines():
+        left, _, right = line.partition(" - ")
+        words, kind = left.split(), right.split()[0]
+        lines.append(f"{words[4]} {kind} {words[5]}")
+    return tuple(lines)
+
+
+def interfaces(pid: int) -> tuple[str, ...]:
+    """Names of the network interfaces of a process's namespace."""
+    lines = (_PROC / str(pid) / "net" / "dev").read_text().splitlines()[2:]
+    return tuple(sorted(line.partition(":")[0].strip() for line in lines))
+
+
+def listeners(pid: int, role: Role, resource: str | None) -> tuple[Listener, ...]:
+    """Every socket of a process's network namespace."""
+    found = []
+    for name in ("tcp", "tcp6", "udp", "udp6"):
+        for words in _net(pid, name):
+            state = _TCP.get(int(words[3], 16), "other") if name.startswith("tcp") else "bound"
+            address = _address(words[1])
+            if state != "listen" and not words[2].endswith(":0000"):
+                state, address = ("connected" if name.startswith("udp") else state), f"{address} -> {_address(words[2])}"
+            found.append(Listener(role=role, resource=resource, kind=name[:3], state=state, address=address))
+    for words in _net(pid, "unix"):
+        path = words[7] if len(words) > 7 else ""
+        state = "listen" if int(words[3], 16) & _LISTENING else "connected" if words[5] == "03" else "bound"
+        found.append(Listener(role=role, resource=resource, kind="unix", state=state, address=path or "unnamed"))
+    return tuple(sorted(found, key=lambda item: (item.kind, item.state, item.address)))
+
+
+def _net(pid: int, name: str) -> Iterable[list[str]]:
+    try:
+        lines = (_PROC / str(pid) / "net" / name).read_text(errors="surrogateescape").splitlines()[1:]
+    except FileNotFoundError:
+        return []  # a kernel without IPv6
+    limit = 7 if name == "unix" else -1
+    return [line.split(None, limit) for line in lines]
+
+
+def _address(text: str) -> str:
+    raw, _, port = text.partition(":")
+    words = struct.pack(f"={len(raw) // 8}I", *(int(raw[at : at + 8], 16) for at in range(0, len(raw), 8)))
+    host = socket.inet_ntop(socket.AF_INET if len(words) == 4 else socket.AF_INET6, words)
+    return f"[{host}]:{int(port, 16)}" if len(words) == 16 else f"{host}:{int(port, 16)}"
+
+
+def _everyone() -> list[int]:
+    return [int(name) for name in os.listdir(_PROC) if name.isdigit()]
+
+
+def _link(pid: int, name: str) -> str | None:
+    try:
+        return os.readlink(_PROC / str(pid) / name)
+    except OSError:
+        return None
+
+
+def _cmdline(pid: int) -> bytes:
+    try:
+        return (_PROC / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _is_ours(pid: int) -> bool:
+    words = _cmdline(pid).split(b"\0")
+    return words[1:2] == [b"--unsetenv"] or b"/.autoclave/init.pyc" in words
+
+
+def _argv(pid: int) -> tuple[str, ...]:
+    words = _cmdline(pid).rstrip(b"\0")
+    if not words:  # a zombie or a kernel thread
+        return (f"[{fields(pid).get('Name', '?')}]",)
+    return tuple(os.fsdecode(word) for word in words.split(b"\0"))

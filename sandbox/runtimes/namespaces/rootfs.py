@@ -1,0 +1,119 @@
+"""The root that a sandbox sees: the host's system directories with a made-up /etc, or an unpacked image."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from sandbox.errors import EnvironmentInvalid
+from sandbox.runtimes.namespaces import staging
+from sandbox.settings import Settings
+
+# Top-level names that a merged-/usr system has as links into /usr; where the host has real directories they are bound instead.
+_SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+# What is taken of the host's /etc, and nothing else: how to find libraries, names, time zones, certificates, alternatives.
+ETC_NAMES = (
+    "alternatives",
+    "ca-certificates.conf",
+    "debian_version",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "os-release",
+    "pki/tls/certs",
+    "profile",
+    "protocols",
+    "services",
+    "shells",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "terminfo",
+    "timezone",
+)
+_NSSWITCH = "passwd: files\ngroup: files\nshadow: files\nhosts: files\nservices: files\nprotocols: files\n"
+
+
+def arguments(settings: Settings, root: str, *, uid: int, gid: int, home: str, hostname: str) -> list[str]:
+    """Return bubblewrap's arguments for the root; blocking (the first call for a root copies its /etc)."""
+    if root != "host":
+        return _image(root)
+    found = ["--ro-bind", "/usr", "/usr"]
+    for name in _SYSTEM:
+        path = Path("/") / name
+        if path.is_symlink():
+            found += ["--symlink", os.readlink(path).lstrip("/"), f"/{name}"]
+        elif path.is_dir():
+            found += ["--ro-bind", str(path), str(path)]
+    etc = etc_directory(settings, uid=uid, gid=gid, home=home, hostname=hostname)
+    return [
+        *found,
+        "--ro-bind",
+        str(etc),
+        "/etc",
+        "--dir",
+        "/var",
+        "--symlink",
+        "../tmp",
+        "/var/tmp",
+        "--symlink",
+        "../run",
+        "/var/run",
+    ]
+
+
+def _image(root: str) -> list[str]:
+    path = Path(root)
+    if not path.is_dir() or not any((path / name).exists() for name in ("bin", "usr/bin")):
+        raise EnvironmentInvalid(
+            f"root {root} is not an unpacked image: it has no bin directory", fix="unpack a root filesystem there"
+        )
+    # An overlay whose writes go nowhere, so that mount points can be made in it; it is made read-only when they are.
+    return ["--overlay-src", str(path), "--tmp-overlay", "/"]
+
+
+def etc_directory(settings: Settings, *, uid: int, gid: int, home: str, hostname: str) -> Path:
+    """Return a directory that serves as /etc: generated accounts and names, and copies of the few host files listed above."""
+    generated = {
+        "passwd": f"root:x:0:0:root:/root:/bin/sh\nagent:x:{uid}:{gid}:agent:{home}:/bin/sh\n"
+        "nobody:x:65534:65534:nobody:/:/bin/false\n",
+        "group": f"root:x:0:\nagent:x:{gid}:\nnogroup:x:65534:\n",
+        "hosts": f"127.0.0.1 localhost {hostname}\n::1 localhost\n",
+        "hostname": f"{hostname}\n",
+        "nsswitch.conf": _NSSWITCH,
+        "resolv.conf": "",
+    }
+    sources = {name: Path("/etc") / name for name in ETC_NAMES if os.path.lexists(Path("/etc") / name)}
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(repr(sorted(generated.items())).encode())
+    for name, path in sources.items():
+        status = path.stat() if path.exists() else path.lstat()
+        digest.update(f"{name} {status.st_mtime_ns} {status.st_size} {status.st_ino}".encode())
+
+    def fill(folder: Path) -> None:
+        for name, source in sources.items():
+            _copy(source, folder / name)
+        for name, text in generated.items():
+            (folder / name).write_text(text)
+        (folder / "mtab").symlink_to("/proc/self/mounts")
+
+    return staging.place(settings, digest.hexdigest(), fill)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy what any user may read; links stay links, a link out of /etc and /usr becomes its content."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_symlink():
+        aim = os.readlink(source)
+        inside = os.path.normpath(os.path.join("/", source.parent, aim))
+        if inside.startswith(("/usr/", "/etc/", "/lib", "/bin")):
+            target.symlink_to(aim)
+            return
+    if source.is_dir():
+        target.mkdir(exist_ok=True)
+        for entry in sorted(source.iterdir()):
+            _copy(entry, target / entry.name)
+    elif source.is_file() and source.stat().st_mode & 0o004:
+        target.write_bytes(source.read_bytes())
