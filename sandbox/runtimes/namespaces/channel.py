@@ -116,7 +116,7 @@ class Channel(asyncio.Protocol):
     async def read_file(self, path: str, *, limit_bytes: int = 16_000_000) -> bytes:
         """Return a file's bytes. Raises OSError (FileNotFoundError, ...) as the inside met it, LimitReached above `limit_bytes`."""
         number, call = self._begin(limit_bytes)
-        payload = wire.pack((self._absolute(path), str(limit_bytes).encode()))
+        payload = wire.pack([self._absolute(path), b"%d" % limit_bytes])
         await self._file_call(number, call, ((wire.READ, payload),), path, f"{limit_bytes} bytes (limit_bytes)")
         return call.bytes(wire.CHUNK)
 
@@ -124,7 +124,7 @@ class Channel(asyncio.Protocol):
         """Write beside the target, then rename; parents are made. Raises OSError as the inside met it."""
         number, call = self._begin(0)
         pieces = [(wire.DATA, data[at : at + wire.CHUNK_BYTES]) for at in range(0, len(data), wire.CHUNK_BYTES)]
-        head = (wire.WRITE, wire.pack((self._absolute(path), str(mode).encode())))
+        head = (wire.WRITE, wire.pack([self._absolute(path), b"%d" % mode]))
         await self._file_call(
             number, call, (head, *pieces, (wire.COMMIT, b"")), path, f"{self._limits.file_mb} MiB (limits.file_mb)"
         )
