@@ -15,12 +15,14 @@ import socket
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from sandbox.model import Role
+from sandbox.ports import Mount
 from sandbox.settings import AGENT_UID, SERVER_UID, Settings, Users
 from sandbox.storage.choose import find_bwrap
 
@@ -168,6 +170,50 @@ def nothing_left(settings: Settings) -> Iterator[None]:
     yield
     found = leftovers(settings)
     assert not found, "left behind:\n" + "\n".join(found)
+
+
+@pytest.fixture
+def inside(settings: Settings) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`inside(mount, *command, stdin="", role=SERVER)` runs a command in a sandbox over that mount, as the role's user."""
+
+    def run(mount: Mount, *command: str, stdin: str = "", role: Role = Role.SERVER) -> subprocess.CompletedProcess[str]:
+        return _inside(settings, mount, command, stdin, settings.users.of(role))
+
+    return run
+
+
+def _mount_args(mount: Mount) -> list[str]:
+    if mount.upper is None and len(mount.layers) == 1:
+        return ["--ro-bind" if mount.readonly else "--bind", mount.layers[0], mount.target]
+    args = [arg for layer in reversed(mount.layers) for arg in ("--overlay-src", layer)]
+    if mount.upper is None:
+        return [*args, "--ro-overlay", mount.target]
+    return [*args, "--overlay", mount.upper, mount.work or "", mount.target]
+
+
+def _inside(
+    settings: Settings, mount: Mount, command: Sequence[str], stdin: str, user: int | None
+) -> subprocess.CompletedProcess[str]:
+    argv = [str(find_bwrap(settings)), "--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000", "--die-with-parent"]
+    argv += ["--cap-drop", "ALL", "--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev"]
+    for name in ("bin", "sbin", "lib", "lib64"):
+        host = Path("/", name)
+        if host.is_symlink():
+            argv += ["--symlink", os.readlink(host), str(host)]
+        elif host.is_dir():
+            argv += ["--ro-bind", str(host), str(host)]
+    return subprocess.run(
+        [*argv, *_mount_args(mount), *command],
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
+        cwd="/",
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
 
 
 def leftovers(settings: Settings) -> list[str]:

@@ -50,10 +50,9 @@ class Overlay(Copy):
         for layer in layers:
             if not os.path.isdir(layer):
                 return IdentityProof(method=METHOD, holds=False, detail=f"the sealed layer {layer} is gone")
-        for what in (layout.upper, layout.work):
-            found = sorted(os.listdir(what))
-            if found:
-                return IdentityProof(method=METHOD, holds=False, detail=f"{what} holds {', '.join(map(repr, found[:5]))}")
+        found = sorted(os.listdir(layout.upper))
+        if found:
+            return IdentityProof(method=METHOD, holds=False, detail=f"{layout.upper} holds {', '.join(map(repr, found[:5]))}")
         if LayeredTree([layout.upper, *layers], upper=True).changed():
             return IdentityProof(method=METHOD, holds=False, detail="the top directory's owner, mode or xattrs changed")
         return IdentityProof(method=METHOD, holds=True)
