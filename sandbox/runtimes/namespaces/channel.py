@@ -197,7 +197,7 @@ class Channel(asyncio.Protocol):
                 await self._send(wire.KILL, number)
                 await asyncio.wait([call.future])
         except (TimeoutError, InstanceLost):
-            self.fail("a cancelled call could not be ended inside")
+            self.fail("a call could not be ended inside")
 
     async def _command(self, number: int, call: _Call, payload: bytes, stdin: bytes) -> None:
         """Send a command, and its stdin as the command takes it, so that neither end holds much of it."""

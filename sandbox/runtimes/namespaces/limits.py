@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import logging
@@ -10,7 +11,7 @@ import resource
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.model import Limits
@@ -33,6 +34,7 @@ class Groups:
 
     bases: dict[str, tuple[int, Path]]
     missing: dict[str, str]
+    settings: Settings
 
     @classmethod
     def detect(
@@ -52,7 +54,7 @@ class Groups:
                     reason = f"cgroup v{version} at {mount} cannot be used: {error.strerror or error}"
             if controller not in bases:
                 missing[controller] = reason
-        return cls(bases=bases, missing=missing)
+        return cls(bases=bases, missing=missing, settings=settings)
 
     def make(self, name: str, limits: Limits) -> Group:
         """Make the groups of one sandbox, with its limits written. `name` must be unique."""
@@ -60,7 +62,11 @@ class Groups:
         try:
             for version, base in set(self.bases.values()):
                 path = base / name
-                path.mkdir()
+                try:
+                    path.mkdir()
+                except FileNotFoundError:  # the last sandbox of this home took the directory away with it
+                    Groups.detect(self.settings)
+                    path.mkdir()
                 group.paths[path] = version
             for controller, (version, base) in self.bases.items():
                 for file, value in _values(controller, version, limits):
@@ -90,7 +96,6 @@ class Group:
 
     paths: dict[Path, int]
     controllers: dict[str, tuple[int, Path]]
-    _name: str = field(default="", init=False)
 
     def add(self, pid: int) -> None:
         for path in self.paths:
@@ -128,6 +133,9 @@ class Group:
                         break
                     _kill_members(path)
                     time.sleep(0.002)
+            for parent in path.parents[:2]:  # ours alone, and not empty while another sandbox runs
+                with contextlib.suppress(OSError):
+                    parent.rmdir()
 
 
 def _kill_members(path: Path) -> None:
