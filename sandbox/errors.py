@@ -11,6 +11,7 @@ AutoclaveError
 ├── StaleGeneration           a handle of an earlier generation was used
 ├── NotCleared                a trajectory may not ship; carries each one's clearance
 ├── LedgerConflict            compare-and-set lost: somebody else moved the row first
+│   └── RecordMissing         the ledger holds nothing of that name
 ├── LimitReached              output, disk, process or queue bound hit
 ├── ResetFailed               a reset method ended in an error (escalation follows)
 ├── InstanceLost              the instance died or does not answer
@@ -122,6 +123,12 @@ class NotCleared(AutoclaveError):
 
 class LedgerConflict(AutoclaveError):
     """A compare-and-set found another value than expected; nothing was written."""
+
+
+class RecordMissing(LedgerConflict):
+    """The ledger holds no namespace, lease, trajectory, quarantine or batch of that name."""
+
+    exit_code = 2
 
 
 class LimitReached(AutoclaveError):

@@ -98,13 +98,22 @@ class Verdict:
 
     @property
     def failed_depth(self) -> Depth | None:
-        """The depth whose watermark the window uses: quick as soon as one quick field differs or a probe gave no answer
-        in a quick check; deep where only deep-only fields do; None when clean."""
+        """The depth whose watermark the window uses, None when clean: quick for a quick check, and for a deep one in which
+        nothing but quick fields differ. A deep-only field that differs, or a probe that gave no answer in a deep check, needs
+        the deep one, also where quick fields differ beside it."""
         if self.clean:
             return None
-        if self.depth is Depth.QUICK or any(m.depth is Depth.QUICK for m in self.mismatches):
-            return Depth.QUICK
-        return Depth.DEEP
+        return Depth.QUICK if self.depth is Depth.QUICK or self._only(Depth.QUICK) else Depth.DEEP
+
+    @property
+    def quick_clean(self) -> bool:
+        """True where every quick field was read and agreed: a clean check, or one that failed in deep-only fields alone."""
+        return self.clean or (self.depth is Depth.DEEP and self._only(Depth.DEEP))
+
+    def _only(self, depth: Depth) -> bool:
+        """True where every probe answered and all that differs is of that depth."""
+        known = self.status is VerdictStatus.MISMATCH and bool(self.mismatches) and not self.problems
+        return known and all(m.depth is depth for m in self.mismatches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,202 @@
+"""Resets and checks: the intent before a swap, and each verdict with all that follows from it in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from sandbox import quarantine
+from sandbox.errors import AutoclaveError, LedgerConflict, RecordMissing
+from sandbox.ledger.consequences import Cause, chain, clear, end_lineage, hold_back
+from sandbox.ledger.moves import expect, move
+from sandbox.ledger.rows import as_json, text, when
+from sandbox.ledger.shipping import reached
+from sandbox.ledger.store import Store
+from sandbox.ledger.writer import Operation, Transaction
+from sandbox.lifecycle import Event, State
+from sandbox.model import (
+    CheckId,
+    CheckOutcome,
+    LineageId,
+    NamespaceId,
+    NamespaceRecord,
+    ResetMethod,
+    SnapshotId,
+    TrajectoryId,
+    Verdict,
+    WindowPolicy,
+)
+
+CLOSING = "closing"
+FORK = "fork"
+PURPOSES = ("opening", "reset", CLOSING, "recheck", "drain", "audit")
+
+
+class Checks(Store):
+    async def begin_reset(self, namespace: NamespaceId, method: ResetMethod, *, generation: int, target: SnapshotId) -> None:
+        """Write the intent before anything is swapped."""
+
+        def work(tx: Transaction) -> None:
+            expect(tx.db, namespace, generation, State.RESETTING)
+            tx.db.execute(
+                "INSERT INTO resets (namespace, generation, method, target, begun) VALUES (?, ?, ?, ?, ?)",
+                (namespace, generation, method, target, when(tx.now)),
+            )
+
+        await self._write(Operation.BEGIN_RESET, work)
+
+    async def end_reset(
+        self,
+        namespace: NamespaceId,
+        *,
+        generation: int,
+        new_generation: int,
+        replaced: bool,
+        snapshot: SnapshotId,
+        identity: bool,
+        seconds: float,
+        details: Mapping[str, Any],
+    ) -> NamespaceRecord:
+        """RESETTING -> VERIFYING under the new generation. A replaced lineage ends: see `sandbox.quarantine`."""
+
+        def work(tx: Transaction) -> NamespaceRecord:
+            record = expect(tx.db, namespace, generation, State.RESETTING)
+            if new_generation <= generation:
+                raise LedgerConflict(
+                    f"the generation of namespace {namespace} must rise above {generation}, not to {new_generation}"
+                )
+            lineage = LineageId(f"{namespace}@{new_generation}") if replaced else None
+            _end_intent(tx, record, new_generation, lineage, identity, seconds)
+            changes: dict[str, Any] = {"generation": new_generation, "resets": record.resets + 1, "snapshot": snapshot}
+            changes["identity"] = identity and replaced  # what was undone in place is proven by reading only
+            if lineage is not None:
+                end_lineage(tx, record, final=False)
+                changes |= {"lineage": lineage, "since_restore": 0}
+            moved = move(tx, record, Event.RESTORED, **changes)
+            tx.db.execute(
+                "UPDATE namespaces SET details = ?, fork_parent = CASE WHEN ? THEN NULL ELSE fork_parent END WHERE id = ?",
+                (as_json(details), replaced, namespace),
+            )
+            return replace(moved, details=dict(details))
+
+        return await self._write(Operation.END_RESET, work)
+
+    async def record_check(
+        self, namespace: NamespaceId, verdict: Verdict, *, generation: int, window: WindowPolicy, purpose: str
+    ) -> CheckOutcome:
+        """Record a verdict: its differences, watermarks, clearances or quarantine, and VERIFYING -> READY or QUARANTINED."""
+
+        def work(tx: Transaction) -> CheckOutcome:
+            if purpose not in PURPOSES:
+                raise AutoclaveError(f"a check for {purpose!r} is unknown", fix=f"use one of: {', '.join(PURPOSES)}")
+            record = expect(tx.db, namespace, generation, State.VERIFYING)
+            check = _insert(tx, record, verdict, purpose)
+            tx.db.execute(
+                "UPDATE leases SET end_check = ? WHERE namespace = ? AND end_check IS NULL AND ended IS NOT NULL",
+                (check, namespace),
+            )
+            marks = quarantine.Marks(quick=record.quick_mark, deep=record.deep_mark)
+            moved = _stamp(tx, record, verdict, check, quarantine.advanced(verdict, marks, record.sequence))
+            if not verdict.clean:
+                return _fail(tx, record, verdict, check, marks, window)
+            cleared = clear(tx, namespace, lineage=record.lineage, check=check, depth=verdict.depth)
+            if purpose == CLOSING:
+                move(tx, moved, Event.RESET, note="the lineage is replaced next")
+            return CheckOutcome(check=check, cleared=cleared)
+
+        return await self._write(Operation.RECORD_CHECK, work)
+
+    async def fork_check(self, namespace: NamespaceId, verdict: Verdict, *, generation: int, parent: TrajectoryId) -> CheckOutcome:
+        """Record what vouches for a fork's start. It reads the parent's world and not golden, so it clears nobody on this
+        chain, moves no watermark, and the namespace can be leased to that fork only."""
+
+        def work(tx: Transaction) -> CheckOutcome:
+            record = expect(tx.db, namespace, generation, State.VERIFYING)
+            if tx.db.execute("SELECT 1 FROM leases WHERE trajectory = ?", (parent,)).fetchone() is None:
+                raise RecordMissing(f"the ledger has no trajectory {parent}, of which namespace {namespace} should become a fork")
+            check = _insert(tx, record, verdict, FORK)
+            marks = quarantine.Marks(quick=record.quick_mark, deep=record.deep_mark)
+            _stamp(tx, record, verdict, check, marks)
+            if not verdict.clean:
+                return _fail(tx, record, verdict, check, marks, WindowPolicy.STRICT)
+            tx.db.execute("UPDATE namespaces SET fork_parent = ? WHERE id = ?", (parent, namespace))
+            return CheckOutcome(check=check)
+
+        return await self._write(Operation.FORK_CHECK, work)
+
+
+def _end_intent(
+    tx: Transaction, record: NamespaceRecord, new_generation: int, lineage: LineageId | None, identity: bool, seconds: float
+) -> None:
+    intent = tx.db.execute(
+        "SELECT number, generation, ended FROM resets WHERE namespace = ? ORDER BY number DESC LIMIT 1", (record.id,)
+    ).fetchone()
+    if intent is None or intent["ended"] is not None or intent["generation"] != record.generation:
+        raise LedgerConflict(
+            f"no reset of namespace {record.id} was begun at generation {record.generation}", fix="begin_reset() comes first"
+        )
+    tx.db.execute(
+        "UPDATE resets SET ended = ?, new_generation = ?, lineage = ?, identity = ?, seconds = ? WHERE number = ?",
+        (when(tx.now), new_generation, lineage, int(identity), seconds, intent["number"]),
+    )
+
+
+def _insert(tx: Transaction, record: NamespaceRecord, verdict: Verdict, purpose: str) -> CheckId:
+    """Write the check with the whole difference."""
+    number = tx.db.execute("SELECT coalesce(max(number), 0) + 1 FROM checks").fetchone()[0]
+    check = CheckId(f"check-{number}")
+    tx.db.execute(
+        "INSERT INTO checks (number, id, namespace, generation, sequence, lineage, purpose, depth, status, fields, seconds, at,"
+        " in_force)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            *(number, check, record.id, record.generation, record.sequence, record.lineage, purpose, verdict.depth, verdict.status),
+            *(verdict.fields, verdict.seconds, when(tx.now), as_json(verdict.in_force)),
+        ),
+    )
+    if verdict.mismatches:
+        tx.db.executemany(
+            "INSERT INTO mismatches (check_id, number, probe, field, expected, actual, depth) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [
+                (check, i, text(m.probe), text(m.field), _absent(m.expected), _absent(m.actual), m.depth)
+                for i, m in enumerate(verdict.mismatches)
+            ],
+        )
+    if verdict.problems:
+        tx.db.executemany(
+            "INSERT INTO problems (check_id, number, probe, reason) VALUES (?, ?, ?, ?)",
+            [(check, i, text(p.probe), text(p.reason)) for i, p in enumerate(verdict.problems)],
+        )
+    return check
+
+
+def _stamp(tx: Transaction, record: NamespaceRecord, verdict: Verdict, check: CheckId, marks: quarantine.Marks) -> NamespaceRecord:
+    event = Event.PASSED if verdict.clean else Event.FAILED
+    return move(
+        tx,
+        record,
+        event,
+        note=f"{verdict.depth} {verdict.status}",
+        quick_mark=marks.quick,
+        deep_mark=marks.deep,
+        checked=tx.now,
+        last_check=check,
+        last_depth=verdict.depth,
+    )
+
+
+def _fail(
+    tx: Transaction, record: NamespaceRecord, verdict: Verdict, check: CheckId, marks: quarantine.Marks, policy: WindowPolicy
+) -> CheckOutcome:
+    """Hold back what the failed check taints, and say what that had already reached."""
+    reach = quarantine.window(verdict, marks, record.sequence)
+    links = chain(tx.db, record.id, "sequence > ? AND sequence <= ?", reach.after, reach.through)
+    hit, spared = quarantine.tainted(links, reach, policy)
+    cause = Cause(reason=quarantine.reason(verdict), check=check, window=reach, policy=policy)
+    name, lost = hold_back(tx, record.id, hit, cause, spared=spared)
+    return CheckOutcome(check=check, quarantined=lost, quarantine=name, recall=reached(tx.db, name))
+
+
+def _absent(value: str | None) -> str | None:
+    return None if value is None else text(value)
