@@ -67,8 +67,9 @@ class Resetter:
     async def retire(self, namespace: Namespace, *, note: str) -> None:
         """Take it out of service for good; what still waits for a check of it can never have one."""
         namespace.environment.members.pop(namespace.id, None)
-        await self._ports.ledger.abandon(namespace.id, note=note, depth=namespace.environment.spec.check.required_depth)
-        await self._ports.ledger.abandon(namespace.id, note=note)
+        required = namespace.environment.spec.check.required_depth
+        if await self._ports.ledger.pending(namespace.id, required):
+            await self._ports.ledger.abandon(namespace.id, note=note, depth=required)
         namespace.record = await self._ports.ledger.transition(
             namespace.id, Event.RETIRE, generation=namespace.generation, note=note
         )
@@ -168,7 +169,7 @@ class Resetter:
         proof = namespace.live().subject().proof if method.replaces else None
         if method.replaces:
             namespace.identity = proof is not None and proof.holds
-            namespace.start, namespace.deep_since = target, None
+            namespace.start = target
         namespace.record = await ledger.end_reset(
             namespace.id,
             generation=namespace.generation,

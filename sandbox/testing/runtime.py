@@ -251,7 +251,7 @@ class MemoryRuntime:
     ) -> None:
         self.storage = storage or MemoryStorage()
         self.machine = machine or Machine()
-        self.leaks: dict[ResetMethod, Sequence[str]] = dict(leaks or {})
+        self.leaks: Mapping[ResetMethod, Sequence[str]] = {} if leaks is None else leaks  # the caller's own: it may change it
         self.faults = Faults()
         self._owned: set[MemoryInstance] = set()
 

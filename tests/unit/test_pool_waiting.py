@@ -45,7 +45,8 @@ async def test_a_low_priority_that_waited_long_goes_before_a_fresh_high_one() ->
 
 
 async def test_a_waiter_cancelled_at_the_moment_of_the_hand_over_gives_the_namespace_back() -> None:
-    waiting, back = line(), []
+    waiting = line()
+    back: list[str] = []
     first = asyncio.create_task(waiting.join(5).received(give_back=back.append))
     second = asyncio.create_task(waiting.join(0).received(give_back=back.append))
     await asyncio.sleep(0)
@@ -59,7 +60,8 @@ async def test_a_waiter_cancelled_at_the_moment_of_the_hand_over_gives_the_names
 
 
 async def test_a_waiter_that_left_is_passed_over() -> None:
-    waiting, back = line(), []
+    waiting = line()
+    back: list[str] = []
     gone = asyncio.create_task(waiting.join(5).received(give_back=back.append))
     stays = asyncio.create_task(waiting.join(0).received(give_back=back.append))
     await asyncio.sleep(0)

@@ -1,0 +1,80 @@
+"""A pool in memory over a real ledger, with a clock that tests move, and a way to crash it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from sandbox.model import ResetMethod
+from sandbox.pool import Pool, PoolLimits
+from sandbox.ports import Environment, Ledger
+from sandbox.testing import FakeClock, Machine, MemoryRuntime, MemoryStorage
+
+
+class Bench:
+    """One home: a ledger file, a store and a machine that outlive the pools opened over them."""
+
+    def __init__(self, home: Path) -> None:
+        self.path = home / "ledger.sqlite"
+        self.clock = FakeClock()
+        self.storage = MemoryStorage()
+        self.machine = Machine()
+        self.leaks: dict[ResetMethod, Sequence[str]] = {}
+        self.limits = PoolLimits(resets=4, drain_grace_s=0.05)
+        self.runtime = self._runtime()
+        self.ledger: Ledger
+        self._open: list[tuple[Pool, AsyncExitStack]] = []
+
+    def _runtime(self) -> MemoryRuntime:
+        return MemoryRuntime(self.storage, machine=self.machine, leaks=self.leaks)
+
+    async def open(self, *environments: Environment, size: int | Mapping[str, int] = 1) -> Pool:
+        from sandbox.ledger import open_ledger
+
+        stack = AsyncExitStack()
+        self.ledger = await stack.enter_async_context(open_ledger(self.path, durability="normal", clock=self.clock))
+        pool = Pool(environments, ledger=self.ledger, runtime=self.runtime, clock=self.clock, size=size, limits=self.limits)
+        try:
+            await stack.enter_async_context(pool)
+        except BaseException:
+            await stack.aclose()
+            raise
+        self._open.append((pool, stack))
+        return pool
+
+    async def close(self) -> None:
+        """Drain and close."""
+        while self._open:
+            _, stack = self._open.pop()
+            await stack.aclose()
+
+    async def crash(self) -> None:
+        """End the manager at once: nothing is drained, its instances stay on the machine until somebody sweeps them."""
+        pool, stack = self._open.pop()
+        running = set(self.machine.running)
+        pool._leasing.closed = "crashed"
+        await pool._crew.stop()
+        self.machine.running |= running  # what cancelled tasks closed on their way out, a killed manager would have left
+        await stack.aclose()  # drain of a closed pool does nothing; the ledger's file and lock are dropped as the kernel would
+        self.runtime = self._runtime()
+
+    async def quiet(self) -> None:
+        """Wait for the resets and checks that run in the background."""
+        await self._open[-1][0]._crew.quiet()
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    await made.close()
+    assert not made.machine.running, "instances were left running"
+
+
+@pytest.fixture
+def make_bench() -> Callable[[Path], Bench]:
+    """For tests that need a bench for each example."""
+    return Bench
