@@ -19,7 +19,11 @@ def plain(text: str) -> str:
 def name_of(text: str) -> str:
     """Escape a name that the agent may have chosen; cut a long one and keep it unique by its digest."""
     escaped = plain(text)
-    return escaped if len(escaped) <= NAME_LIMIT else f"{escaped[:NAME_LIMIT]}...{bytes_digest(text.encode('utf-8', 'surrogateescape'))}"
+    return (
+        escaped
+        if len(escaped) <= NAME_LIMIT
+        else f"{escaped[:NAME_LIMIT]}...{bytes_digest(text.encode('utf-8', 'surrogateescape'))}"
+    )
 
 
 def bytes_digest(data: bytes) -> str:

@@ -61,6 +61,10 @@ class Probe(Protocol):
         """Covers everything that shapes its readings: kind, version, options."""
 
     @property
+    def depth(self) -> Depth:
+        """The least depth at which it reads anything."""
+
+    @property
     def alone(self) -> bool:
         """True where it must run before the others, since they would show in what it reads."""
 

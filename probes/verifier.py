@@ -79,9 +79,7 @@ class ProbeVerifier:
             fields += len(actual)
             mismatches += [
                 m
-                for m in compare(
-                    read.probe.name, due(expected), actual, depth_of=depth_of, partial=bool(read.findings.problems)
-                )
+                for m in compare(read.probe.name, due(expected), actual, depth_of=depth_of, partial=bool(read.findings.problems))
                 if not is_volatile(read.probe.name, m.field, baseline.volatile)
             ]
         status = VerdictStatus.INCONCLUSIVE if problems else VerdictStatus.MISMATCH if mismatches else VerdictStatus.CLEAN
@@ -123,14 +121,15 @@ class ProbeVerifier:
                 )
                 results[probe.name] = await _attempt(probe, context)
 
-        for probe in self._probes:
+        due = [p for p in self._probes if depth.covers(p.depth)]
+        for probe in due:
             if probe.alone:
                 await one(probe)
         async with asyncio.TaskGroup() as group:
-            for probe in self._probes:
+            for probe in due:
                 if not probe.alone:
                     group.create_task(one(probe))
-        return [_Read(probe=p, findings=results[p.name]) for p in self._probes]
+        return [_Read(probe=p, findings=results[p.name]) for p in due]
 
 
 async def _attempt(probe: Probe, context: ProbeContext) -> Findings:

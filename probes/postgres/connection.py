@@ -55,6 +55,7 @@ PINNED: Mapping[str, str] = {
 }
 SINCE = {"event_triggers": 170_000, "client_connection_check_interval": 140_000}
 BEGIN = "begin isolation level repeatable read read only"
+NOTHING_WRITTEN = "select pg_catalog.pg_current_xact_id_if_assigned() is null"
 
 
 @asynccontextmanager
@@ -70,10 +71,31 @@ async def session(
         await connection.close()
 
 
+async def read_only(connection: psycopg.AsyncConnection[Any], *statements: str) -> list[list[tuple[Any, ...]]]:
+    """Run statements in one read-only transaction over one snapshot, in one round trip, and return the rows of each. Raises
+    PermissionError when the transaction was given an id: something has written."""
+    script = ";\n".join((BEGIN, *statements, NOTHING_WRITTEN, "rollback"))
+    try:
+        cursor = await connection.execute(script.encode())
+        rows = [await cursor.fetchall()] if cursor.description else []
+        while cursor.nextset():
+            if cursor.description:
+                rows.append(await cursor.fetchall())
+    except psycopg.Error:
+        if not (connection.closed or connection.broken):
+            await connection.execute("rollback")
+        raise
+    _judge(rows.pop())
+    return rows
+
+
 async def refuse_writes(connection: psycopg.AsyncConnection[Any]) -> None:
-    """Raise PermissionError when the transaction was given an id: something has written."""
-    row = await (await connection.execute("select pg_catalog.pg_current_xact_id_if_assigned() is null")).fetchone()
-    if row is None or row[0] is not True:
+    """Raise PermissionError when the present transaction was given an id."""
+    _judge(await (await connection.execute(NOTHING_WRITTEN)).fetchall())
+
+
+def _judge(rows: list[tuple[Any, ...]]) -> None:
+    if rows != [(True,)]:
         raise PermissionError("the reading wrote to the database (its transaction has an id)")
 
 

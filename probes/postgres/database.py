@@ -34,6 +34,10 @@ where e.extname operator(pg_catalog.=) 'pg_stat_statements'
 """
 
 
+STATEMENTS = """
+select s.query from {0}.pg_stat_statements s where s.dbid operator(pg_catalog.=)
+  (select d.oid from pg_catalog.pg_database d where d.datname operator(pg_catalog.=) pg_catalog.current_database())
+"""
 ENOUGH = 3  # tables that cannot be read (locked, say) before the rest is left alone
 
 
@@ -52,9 +56,7 @@ class Relation:
         return name_of(f"{self.schema}.{self.name}")
 
 
-async def read_database(
-    connection: psycopg.AsyncConnection[Any], database: str, *, deep: bool
-) -> tuple[dict[str, str], list[str]]:
+async def read_database(connection: psycopg.AsyncConnection[Any], database: str, *, deep: bool) -> tuple[dict[str, str], list[str]]:
     """Read a database through a session of its own. Returns its fields, and what could not be read."""
     prefix = f"db {name_of(database)}/"
     problems: list[str] = []
@@ -95,9 +97,7 @@ async def _catalogs(connection: psycopg.AsyncConnection[Any], *, deep: bool) -> 
     return {str(field): text_of(count, total) for field, count, total, _ in rows}
 
 
-async def _rows(
-    connection: psycopg.AsyncConnection[Any], relations: Sequence[Relation]
-) -> tuple[dict[str, str], list[str]]:
+async def _rows(connection: psycopg.AsyncConnection[Any], relations: Sequence[Relation]) -> tuple[dict[str, str], list[str]]:
     """Hash every table, materialised view and sequence in one statement; where that fails, one by one, so that the culprit is
     named and the others are read all the same."""
     if not relations:
@@ -112,9 +112,7 @@ async def _rows(
     return {name: text for r in relations for name, text in _fields(r, by_name[r.quoted]).items()}, []
 
 
-async def _one_by_one(
-    connection: psycopg.AsyncConnection[Any], relations: Sequence[Relation]
-) -> tuple[dict[str, str], list[str]]:
+async def _one_by_one(connection: psycopg.AsyncConnection[Any], relations: Sequence[Relation]) -> tuple[dict[str, str], list[str]]:
     fields: dict[str, str] = {}
     problems: list[str] = []
     for relation in relations:
@@ -142,9 +140,7 @@ async def _back(connection: psycopg.AsyncConnection[Any], savepoint: str, error:
 def _statement(relation: Relation) -> str:
     if relation.kind == "S":
         # last_value and is_called are what nextval() goes by; pg_sequences would show null before the first call.
-        return (
-            f"select {literal(relation.quoted)}::text, t.last_value, t.is_called::int::numeric, null::numeric from only {relation.quoted} t"
-        )
+        return f"select {literal(relation.quoted)}::text, t.last_value, t.is_called::int::numeric, null::numeric from only {relation.quoted} t"
     return rows_statement(relation.quoted, relation.quoted, ordered=True)
 
 
@@ -167,13 +163,7 @@ async def _statements(connection: psycopg.AsyncConnection[Any]) -> dict[str, str
         return {}
     await connection.execute("savepoint autoclave_statements")
     try:
-        found = await (
-            await connection.execute(
-                f"select s.query from {identifier(row[0])}.pg_stat_statements s where s.dbid operator(pg_catalog.=) "
-                "(select d.oid from pg_catalog.pg_database d where d.datname operator(pg_catalog.=) pg_catalog.current_database())"
-                .encode()
-            )
-        ).fetchall()
+        found = await (await connection.execute(STATEMENTS.format(identifier(row[0])).encode())).fetchall()
     except psycopg.errors.ObjectNotInPrerequisiteState:  # installed, and its library is not loaded
         await connection.execute("rollback to savepoint autoclave_statements")
         return {"pg_stat_statements": "not loaded"}

@@ -13,13 +13,12 @@ from typing import Any
 import psycopg
 
 from probes.canonical import name_of
-from probes.postgres.connection import BEGIN, refuse_writes
+from probes.postgres.connection import read_only
 from probes.probe import ProbeContext
 
 SECRET = "pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to({0}, 'UTF8')), 'hex'), 32)"
-ROLE = "(select r_.rolname from pg_catalog.pg_authid r_ where r_.oid = {0})"
+ROLE = "pg_catalog.pg_get_userbyid({0})"
 DATABASE = "(select d_.datname from pg_catalog.pg_database d_ where d_.oid = {0})"
-CLASS = "(select c_.relname from pg_catalog.pg_class c_ where c_.oid = {0})"
 # Our own pinned settings, and what is true of our session only.
 OURS = (
     "application_name",
@@ -38,47 +37,49 @@ def _joined(expression: str, order: str) -> str:
 
 def statements(version: int) -> list[str]:
     """Return the statements for a server of that version number, for one UNION ALL."""
-    admin = "to_jsonb(m) - 'oid' - 'roleid' - 'member' - 'grantor'"
-    locale = "to_jsonb(d) - 'oid' - 'datdba' - 'dattablespace' - 'datfrozenxid' - 'datminmxid'"
+    hba = (
+        "concat_ws(' ', h.type, h.database::text, h.user_name::text, h.address, h.netmask, h.auth_method, h.options::text, h.error)"
+    )
     found = [
-        f"""select 'roles/' || r.rolname, (to_jsonb(r) - 'oid' || jsonb_build_object('rolpassword', {SECRET.format("r.rolpassword")}))::text
-            from pg_authid r""",
-        f"""select 'members/' || {ROLE.format("m.roleid")} || '/' || {ROLE.format("m.member")},
-            {_joined(f"({admin})::text || ' granted by ' || {ROLE.format('m.grantor')}", ROLE.format("m.grantor"))}
-            from pg_auth_members m group by m.roleid, m.member""",
+        f"""select 'roles/' || r.rolname,
+            (to_jsonb(r) - 'oid' || jsonb_build_object('rolpassword', {SECRET.format("r.rolpassword")}))::text from pg_authid r""",
+        f"""select 'members/' || {ROLE.format("m.roleid")} || '/' || {ROLE.format("m.member")} || ' granted by ' ||
+            {ROLE.format("m.grantor")}, (to_jsonb(m) - '{{oid,roleid,member,grantor}}'::text[])::text from pg_auth_members m""",
         f"""select 'role settings/' || coalesce({DATABASE.format("s.setdatabase")}, '*') || '/' ||
-            coalesce({ROLE.format("s.setrole")}, '*'), s.setconfig::text from pg_db_role_setting s""",
-        f"""select 'databases/' || d.datname, ({locale} || jsonb_build_object('owner', {ROLE.format("d.datdba")}, 'tablespace',
-            (select t.spcname from pg_tablespace t where t.oid = d.dattablespace)))::text from pg_database d""",
-        f"""select 'tablespaces/' || t.spcname, (to_jsonb(t) - 'oid' - 'spcowner' || jsonb_build_object('owner',
+            case when s.setrole = 0 then '*' else {ROLE.format("s.setrole")} end, s.setconfig::text from pg_db_role_setting s""",
+        f"""select 'databases/' || d.datname, (to_jsonb(d) - '{{oid,datdba,dattablespace,datfrozenxid,datminmxid}}'::text[]
+            || jsonb_build_object('owner', {ROLE.format("d.datdba")}, 'tablespace', t.spcname))::text
+            from pg_database d left join pg_tablespace t on t.oid = d.dattablespace""",
+        f"""select 'tablespaces/' || t.spcname, (to_jsonb(t) - '{{oid,spcowner}}'::text[] || jsonb_build_object('owner',
             {ROLE.format("t.spcowner")}, 'location', pg_tablespace_location(t.oid)))::text from pg_tablespace t""",
         """select 'shared comments/' || coalesce(pg_describe_object(d.classoid, d.objoid, 0), 'gone'), d.description
             from pg_shdescription d""",
         """select 'shared labels/' || coalesce(pg_describe_object(l.classoid, l.objoid, 0), 'gone') || '/' || l.provider, l.label
             from pg_shseclabel l""",
-        f"""select 'shared dependencies/' || coalesce({DATABASE.format("d.dbid")}, '*') || '/' || {CLASS.format("d.classid")} || '/'
+        f"""select 'shared dependencies/' || coalesce({DATABASE.format("d.dbid")}, '*') || '/' || d.classid::regclass::text || '/'
             || coalesce(pg_describe_object(d.refclassid, d.refobjid, 0), 'gone') || '/' || d.deptype::text, count(*)::text
             from pg_shdepend d group by d.dbid, d.classid, d.refclassid, d.refobjid, d.deptype""",
         "select 'replication origins/' || o.roname, o.roident::text from pg_replication_origin o",
-        """select 'replication slots/' || s.slot_name, concat_ws(' ', s.slot_type, s.plugin, s.database, s.temporary, s.active)
-            from pg_replication_slots s""",
-        f"""select 'subscriptions/' || coalesce({DATABASE.format("s.subdbid")}, '*') || '/' || s.subname, (to_jsonb(s) - 'oid'
-            - 'subdbid' - 'subowner' - 'subskiplsn' || jsonb_build_object('owner', {ROLE.format("s.subowner")},
+        """select 'replication slots/' || s.slot_name, concat_ws(' ', s.slot_type, s.plugin, s.datoid::text, s.temporary, s.active)
+            from pg_get_replication_slots() s""",
+        f"""select 'subscriptions/' || coalesce({DATABASE.format("s.subdbid")}, '*') || '/' || s.subname,
+            (to_jsonb(s) - '{{oid,subdbid,subowner,subskiplsn}}'::text[] || jsonb_build_object('owner', {ROLE.format("s.subowner")},
             'subconninfo', {SECRET.format("s.subconninfo")}))::text from pg_subscription s""",
-        "select 'prepared transactions/' || x.gid, concat_ws(' ', x.database, x.owner) from pg_prepared_xacts x",
+        f"""select 'prepared transactions/' || x.gid, concat_ws(' ', {DATABASE.format("x.dbid")}, {ROLE.format("x.ownerid")})
+            from pg_prepared_xact() x""",
         """select 'settings/' || s.name, case when s.source in ('command line', 'override', 'environment variable')
             and s.vartype = 'string' then 'given at start' else s.setting end || ' (' || s.source || ')' ||
             case when s.pending_restart then ' pending restart' else '' end
-            from pg_settings s where s.name <> all (array['"""
+            from pg_show_all_settings() s where s.name <> all (array['"""
         + "','".join(OURS)
         + "'])",
         f"""select 'file settings/' || regexp_replace(f.sourcefile, '.*/', '') || ' ' || coalesce(f.name, 'unreadable'),
             {_joined("concat_ws(' ', f.setting, case when f.applied then 'applied' else 'not applied' end, f.error)", "f.seqno")}
-            from pg_file_settings f group by 1""",
-        f"""select 'hba rules', {_joined("concat_ws(' ', h.type, h.database::text, h.user_name::text, h.address, h.netmask, h.auth_method, h.options::text, h.error)", "h.line_number")}
-            from pg_hba_file_rules h""",
-        f"""select 'data directory', {_joined("f.name || coalesce(' ' || f.error, '')", "f.name")}
-            from (select n as name, null::text as error from pg_ls_dir('.') n where n not in ('postmaster.pid', 'postmaster.opts')) f""",
+            from pg_show_all_file_settings() f group by 1""",
+        f"""select 'hba rules', {_joined(hba, "h.line_number")}
+            from pg_hba_file_rules() h""",
+        f"""select 'data directory', {_joined("n", "n")}
+            from pg_ls_dir('.') n where n not in ('postmaster.pid', 'postmaster.opts')""",
         *(
             f"select 'data directory {d}', {_joined('n', 'n')} from pg_ls_dir('{d}') n"
             for d in ("base", "pg_tblspc", "pg_replslot", "pg_twophase")
@@ -90,25 +91,26 @@ def statements(version: int) -> list[str]:
         found += [
             "select 'parameter privileges/' || p.parname, p.paracl::text from pg_parameter_acl p",
             f"""select 'ident rules', {_joined("concat_ws(' ', i.map_name, i.sys_name, i.pg_username, i.error)", "i.line_number")}
-                from pg_ident_file_mappings i""",
+                from pg_ident_file_mappings() i""",
         ]
     return found
 
 
-RUNNING = """
-select 'sessions/' || coalesce(a.datname, '-') || '/' || coalesce(a.usename, '-') || '/' || a.backend_type || ' ' ||
-    coalesce(nullif(a.application_name, ''), '-') || ' ' || coalesce(a.state, '-'), pg_catalog.count(*)::text
-  from pg_catalog.pg_stat_activity a
-  where a.backend_type in ('client backend', 'walsender') and a.pid <> pg_catalog.pg_backend_pid() and a.pid <> all ({own})
-  group by a.datname, a.usename, a.backend_type, a.application_name, a.state
+RUNNING = f"""
+select 'sessions/' || coalesce({DATABASE.format("a.datid")}, '-') || '/' || coalesce({ROLE.format("a.usesysid")}, '-') || '/' ||
+    a.backend_type || ' ' || coalesce(nullif(a.application_name, ''), '-') || ' ' || coalesce(a.state, '-'), count(*)::text
+  from pg_stat_get_activity(null) a
+  where a.backend_type in ('client backend', 'walsender') and a.pid <> pg_backend_pid() and a.pid <> all ({{own}})
+  group by a.datid, a.usesysid, a.backend_type, a.application_name, a.state
 union all
-select 'background processes/' || a.backend_type, pg_catalog.count(*)::text from pg_catalog.pg_stat_activity a
-  where a.backend_type not in ('client backend', 'walsender', 'autovacuum worker', 'parallel worker', 'startup') group by 1
+select 'background processes/' || a.backend_type, count(*)::text from pg_stat_get_activity(null) a
+  where a.backend_type not in ('client backend', 'walsender', 'autovacuum worker', 'parallel worker', 'startup')
+  group by a.backend_type
 union all
-select 'locks/' || l.locktype || ' ' || l.mode || ' ' || coalesce((select d.datname from pg_catalog.pg_database d
-    where d.oid = l.database), '*') || ' ' || case when l.granted then 'granted' else 'waiting' end, pg_catalog.count(*)::text
-  from pg_catalog.pg_locks l
-  where l.pid is distinct from pg_catalog.pg_backend_pid() and coalesce(l.pid, 0) <> all ({own}) and l.locktype <> 'virtualxid'
+select 'locks/' || l.locktype || ' ' || l.mode || ' ' || coalesce({DATABASE.format("l.database")}, '*') || ' ' ||
+    case when l.granted then 'granted' else 'waiting' end, count(*)::text
+  from pg_lock_status() l
+  where l.pid is distinct from pg_backend_pid() and coalesce(l.pid, 0) <> all ({{own}}) and l.locktype <> 'virtualxid'
   group by l.locktype, l.mode, l.database, l.granted
 """
 RUNNING_KINDS = ("sessions/", "background processes/", "locks/")
@@ -118,14 +120,8 @@ CALM_S = 0.06
 
 async def read_names(connection: psycopg.AsyncConnection[Any]) -> dict[str, str]:
     """Read everything of the instance that has a name, in one statement of one snapshot."""
-    union = "\nunion all\n".join(f"(select * from ({s}) as s(field, text))" for s in statements(connection.info.server_version))
-    await connection.execute(BEGIN)
-    try:
-        rows = await (await connection.execute(union)).fetchall()
-        await refuse_writes(connection)
-    finally:
-        if not connection.closed:
-            await connection.execute("rollback")
+    union = "\nunion all\n".join(f"({s})" for s in statements(connection.info.server_version))
+    (rows,) = await read_only(connection, union)
     return _collected(rows)
 
 

@@ -22,7 +22,10 @@ def _object(kind: str, name: str, catalog: str, where: str = "true", key: str = 
 
 
 SCHEMA = "(select n.nspname from pg_catalog.pg_namespace n where n.oid = t.{0})"
-RELATION = "(select n.nspname || '.' || c.relname from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.oid = t.{0})"
+RELATION = (
+    "(select n.nspname || '.' || c.relname from pg_catalog.pg_class c "
+    "join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.oid = t.{0})"
+)
 RELATION_ROW = (
     "row(t.oid, t.relname, t.relnamespace, t.reltype, t.reloftype, t.relowner, t.relam, t.reltablespace, t.relkind, "
     "t.relpersistence, t.relnatts, t.relchecks, t.relhasrules, t.relhastriggers, t.relrowsecurity, t.relforcerowsecurity, "
@@ -46,7 +49,8 @@ STATEMENT = "\nunion all\n".join(
         _object("index definition", RELATION.format("indexrelid"), "pg_index", key="indexrelid"),
         _object(
             "function",
-            f"{SCHEMA.format('pronamespace')} || '.' || t.proname || '(' || pg_catalog.pg_get_function_identity_arguments(t.oid) || ')'",
+            f"{SCHEMA.format('pronamespace')} || '.' || t.proname || '(' || "
+            "pg_catalog.pg_get_function_identity_arguments(t.oid) || ')'",
             "pg_proc",
         ),
         _object("type", f"{SCHEMA.format('typnamespace')} || '.' || t.typname", "pg_type", "t.typelem = 0 and t.typrelid = 0"),
@@ -69,7 +73,10 @@ STATEMENT = "\nunion all\n".join(
         _object("user mapping", "t.umserver::text || '/' || t.umuser::text", "pg_user_mapping"),
         _object("default privileges", "pg_catalog.pg_describe_object(826, t.oid, 0)", "pg_default_acl"),
         _object(
-            "comment", "coalesce(pg_catalog.pg_describe_object(t.classoid, t.objoid, t.objsubid), 'gone')", "pg_description", key="objoid"
+            "comment",
+            "coalesce(pg_catalog.pg_describe_object(t.classoid, t.objoid, t.objsubid), 'gone')",
+            "pg_description",
+            key="objoid",
         ),
         _object(
             "security label",

@@ -29,6 +29,7 @@ where pg_catalog.pg_relation_filenode(c.oid) is not null
 HOMES = ("postgres", "template1")  # where to look first for what belongs to the whole server
 AT_ONCE = 4
 # Fields of a database that are read at depth deep only, also after hook or clean: they say how rows lie, not what they hold.
+UNEXPECTED = "unexpected files"
 DEEP_ONLY = ("planner/", "orphan files", "files")
 
 
@@ -49,11 +50,15 @@ class PostgresProbe:
     digest: str
 
     @property
+    def depth(self) -> Depth:
+        return Depth.QUICK
+
+    @property
     def alone(self) -> bool:
         return False
 
     def depth_of(self, field: str, *, in_place: bool) -> Depth | None:
-        if not field.startswith("db "):
+        if not field.startswith(("db ", UNEXPECTED)):
             return Depth.QUICK
         if not in_place:
             return Depth.DEEP
@@ -67,9 +72,9 @@ class PostgresProbe:
             fields |= await read_running(connection, context)
             fields |= await read_names(connection)
             databases = await (await connection.execute(LISTED)).fetchall()
-        fields |= await in_thread(datadir.read_unexpected, tree, whole=context.deep)
         if not context.thorough:
             return Findings(fields=fields)
+        fields |= await in_thread(datadir.read_unexpected, tree, whole=context.deep)
         problems: list[str] = []
         open_ones = [(str(n), int(oid)) for n, oid, accepts in databases if accepts and self._wanted(context, str(n))]
         closed = {str(n): int(oid) for n, oid, accepts in databases if not accepts}

@@ -58,6 +58,7 @@ alter materialized view public.totals owner to agent;
 alter table public.scratch owner to agent;
 alter function public.touch() owner to agent;
 """
+NAMESPACE = NamespaceId("test")
 ENVIRONMENT = EnvironmentSpec(
     name="shop", version="1", digest="test", resources=(ResourceSpec(name="db", kind="postgres", options={}),)
 )
@@ -115,7 +116,7 @@ class ServerSubject:
     in_place: bool = False
     proof: IdentityProof | None = field(default_factory=lambda: IdentityProof(method="digest", holds=True))
     environment: EnvironmentSpec = ENVIRONMENT
-    namespace: NamespaceId = NamespaceId("test")
+    namespace: NamespaceId = NAMESPACE
     in_force: Mapping[str, Any] = field(default_factory=dict)
 
     def tree(self, resource: str, state: str | None = None) -> Tree:

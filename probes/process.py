@@ -1,0 +1,108 @@
+"""The kind `process`: what runs in an instance, what it listens on, and what is mounted."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from probes.canonical import name_of
+from probes.kinds import Options, digest_of_kind, read_options
+from probes.probe import Findings, ProbeContext
+from sandbox.model import Depth, EnvironmentSpec, ProbeSpec, ProcessInfo, Role
+from sandbox.ports import Listener
+
+# A backend's title says what it is doing at the moment; sessions are the postgres probe's to judge.
+_BACKEND = re.compile(
+    r"^(postgres: (?:[^ ]+: )?)(?!.*\b(?:writer|checkpointer|launcher|worker|logger|archiver|receiver|summarizer|sender)\b).+$"
+)
+SETTLE_S = 1.0
+CALM_S = 0.06
+
+
+class ProcessOptions(Options):
+    """What counts."""
+
+    sockets: bool = Field(default=True, description="read connected and bound sockets too, not only those that listen")
+    mounts: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessProbe:
+    """Reads processes, sockets and mounts from outside. Runs before the other probes, whose sessions would show in it."""
+
+    name: str
+    options: ProcessOptions
+    digest: str
+
+    @property
+    def depth(self) -> Depth:
+        return Depth.QUICK
+
+    @property
+    def alone(self) -> bool:
+        return True
+
+    def depth_of(self, field: str, *, in_place: bool) -> Depth | None:
+        return Depth.QUICK
+
+    async def read(self, context: ProbeContext) -> Findings:
+        """Read until it is as the baseline says, for a process that is just going or coming is given a moment; with none, until
+        it has stood still."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + min(SETTLE_S, context.limit_s / 2)
+        last, since, pause = await self._now(context), loop.time(), 0.002
+        while loop.time() < end and (last != context.baseline if context.baseline is not None else loop.time() - since < CALM_S):
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, 0.05)
+            now = await self._now(context)
+            if now != last:
+                last, since = now, loop.time()
+        return Findings(fields=last)
+
+    async def _now(self, context: ProbeContext) -> Mapping[str, str]:
+        fields = process_fields(await context.subject.processes())
+        fields |= listener_fields(await context.subject.listeners(), connected=self.options.sockets)
+        if self.options.mounts:
+            for role in Role:
+                fields[f"mounts/{role}"] = "\n".join(map(name_of, await context.subject.mounts(role)))
+        return fields
+
+
+def process_fields(processes: Iterable[ProcessInfo]) -> dict[str, str]:
+    """One field for each different command line, with how often it runs; and how many there are of each owner."""
+    seen: Counter[str] = Counter()
+    owners: Counter[str] = Counter({str(role): 0 for role in Role})
+    for process in processes:
+        title = name_of(" ".join(process.argv))
+        if process.role is Role.SERVER:
+            title = _BACKEND.sub(r"\1(session)", title)
+            if title.endswith("(session)"):
+                continue
+        owners[str(process.role)] += 1
+        seen[f"{_owner(process.role, process.resource)}/{title}"] += 1
+    return {f"process/{n}": str(c) for n, c in seen.items()} | {f"processes/{n}": str(c) for n, c in owners.items()}
+
+
+def listener_fields(listeners: Iterable[Listener], *, connected: bool) -> dict[str, str]:
+    """One field for each different socket, with how often it is there."""
+    seen = Counter(
+        f"socket/{_owner(s.role, s.resource)}/{s.kind} {s.state} {name_of(s.address)}"
+        for s in listeners
+        if connected or s.state == "listen"
+    )
+    return {name: str(count) for name, count in seen.items()} | {"sockets": str(seen.total())}
+
+
+def _owner(role: Role, resource: str | None) -> str:
+    return f"{role} {resource}" if resource else str(role)
+
+
+def create(spec: ProbeSpec, environment: EnvironmentSpec) -> ProcessProbe:
+    """Make the probe of an instance's processes."""
+    options = read_options(spec, ProcessOptions, environment)
+    return ProcessProbe(name=spec.name, options=options, digest=digest_of_kind(spec, options))
