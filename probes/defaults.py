@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from probes.kinds import known_kinds, load_kind
 from probes.probe import Probe
 from probes.verifier import ProbeVerifier
-from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
+from sandbox.model import NOTHING, Depth, EnvironmentSpec, ProbeSpec
 from sandbox.ports import Clock
 
 INSTANCE = "process"  # the kind that reads the instance as a whole
@@ -20,11 +21,14 @@ def default_probes(spec: EnvironmentSpec) -> tuple[ProbeSpec, ...]:
     kinds = known_kinds()
     written = {(p.kind, p.resource) for p in spec.probes}
     named = {p.name for p in spec.probes}
-    wanted = [(INSTANCE, None), *((r.kind if r.kind in kinds else FILES, r.name) for r in spec.resources)]
+    wanted: list[tuple[str, str | None, Mapping[str, Any]]] = [(INSTANCE, None, NOTHING)]
+    for resource in spec.resources:
+        known = resource.kind in kinds
+        wanted.append((resource.kind if known else FILES, resource.name, NOTHING if known else {"running": True}))
     return tuple(
-        ProbeSpec(name=_free(resource or "instance", named), kind=kind, resource=resource, depth=Depth.QUICK)
-        for kind, resource in wanted
-        if (kind, resource) not in written
+        ProbeSpec(name=_free(name or "instance", named), kind=kind, resource=name, depth=Depth.QUICK, options=options)
+        for kind, name, options in wanted
+        if (kind, name) not in written
     )
 
 
