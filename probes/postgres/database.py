@@ -140,8 +140,8 @@ async def _back(connection: psycopg.AsyncConnection[Any], savepoint: str, error:
 def _statement(relation: Relation) -> str:
     if relation.kind == "S":
         # last_value and is_called are what nextval() goes by; pg_sequences would show null before the first call.
-        return f"select {literal(relation.quoted)}::text, "
-            f"t.last_value, t.is_called::int::numeric, null::numeric from only {relation.quoted} t"
+        values = "t.last_value, t.is_called::int::numeric, null::numeric"
+        return f"select {literal(relation.quoted)}::text, {values} from only {relation.quoted} t"
     return rows_statement(relation.quoted, relation.quoted, ordered=True)
 
 
