@@ -8,9 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from envs import plugins, reader, scoring
+from envs import reader, scoring
+from sandbox import plugins
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import EnvironmentSpec, ResetMethod, ResetPolicy, Score, TaskSpec
+from sandbox.plugins import Group
 from sandbox.ports import Resource, Subject, Verifier
 
 
@@ -35,7 +37,7 @@ class LoadedEnvironment:
 
     @cached_property
     def resources(self) -> Sequence[Resource]:
-        return tuple(plugins.load(plugins.RESOURCES, r.kind)(r) for r in self.spec.resources)
+        return tuple(plugins.load(Group.RESOURCES, r.kind)(r) for r in self.spec.resources)
 
     @cached_property
     def verifier(self) -> Verifier:

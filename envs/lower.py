@@ -89,10 +89,15 @@ def tasks(file: EnvironmentFile, base: Path, listed: Sequence[TaskTable]) -> dic
             split=splits[task.id],
             prompt=task.prompt,
             start={name: resolved(file.resources[name].kind, options, base) for name, options in task.start.items()},
-            success={**task.success, **({"checks": str(base / task.success["checks"])} if task.success.get("checks") else {})},
+            success=_success(task, base),
         )
         for task in listed
     }
+
+
+def _success(task: TaskTable, base: Path) -> dict[str, Any]:
+    checks = [str((base / text).resolve()) for text in task.success.get("checks", ())]
+    return {**task.success, "checks": checks} if checks else dict(task.success)
 
 
 def _action(action: DestructiveTable) -> DestructiveAction:
@@ -146,7 +151,7 @@ def _digest(file: EnvironmentFile, base: Path, listed: Sequence[TaskTable]) -> s
     named: set[str] = {text for table in file.resources.values() for _, text in path_options(table.kind, table.options)}
     named |= {text for probe in file.probes for _, text in path_options("", probe.options)}
     named |= {item.path for item in file.shared}
-    named |= {str(task.success["checks"]) for task in listed if task.success.get("checks")}
+    named |= {text for task in listed for text in task.success.get("checks", ())}
     named |= {text for task in listed for name, o in task.start.items() for _, text in path_options(file.resources[name].kind, o)}
     if file.reset.hook_script:
         named.add(file.reset.hook_script)

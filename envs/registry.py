@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
-from envs import plugins
 from envs.environment import LoadedEnvironment, load
 from envs.problems import suggestion
 from envs.reader import FILE_NAME
+from sandbox import plugins
 from sandbox.errors import AutoclaveError, EnvironmentInvalid
+from sandbox.plugins import Group
 from sandbox.ports import Environment
 from sandbox.settings import Settings
 
@@ -43,8 +45,9 @@ class Registry:
     def entries(self) -> list[Entry]:
         """Return all that are registered, sorted by name. A name may appear twice: `open` then refuses it."""
         found = [
-            Entry(name=point.name, origin=plugins.origin(point), open=_from_package(point.name))
-            for point in plugins.points(plugins.ENVIRONMENTS)
+            Entry(name=name, origin=_package(point), open=_from_package(name))
+            for name, points in plugins.offered(Group.ENVIRONMENTS).items()
+            for point in points
         ]
         registered = sorted(p for p in self.home.iterdir() if p.is_dir() or p.is_symlink()) if self.home.is_dir() else []
         for path in (*registered, *self._settings.extra_environments):
@@ -108,6 +111,10 @@ class Registry:
         return environment, link
 
 
+def _package(point: EntryPoint) -> str:
+    return f"{point.dist.name} ({point.value})" if point.dist else point.value
+
+
 def _name(path: Path) -> str:
     """Return the name that the directory's file gives itself; the directory's own where it cannot be read."""
     import tomllib
@@ -126,7 +133,7 @@ def _from_directory(path: Path) -> Callable[[], Environment]:
 
 def _from_package(name: str) -> Callable[[], Environment]:
     def opened() -> Environment:
-        environment = plugins.load(plugins.ENVIRONMENTS, name)()
+        environment = plugins.load(Group.ENVIRONMENTS, name)()
         if environment.spec.name != name:
             raise EnvironmentInvalid(f"the plug-in {name!r} gives an environment that calls itself {environment.spec.name!r}")
         result: Environment = environment

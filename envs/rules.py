@@ -9,12 +9,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from envs import lower, plugins, success
+from envs import lower, success
 from envs.places import Path as Key
 from envs.problems import Problems, suggestion
 from envs.spec import EnvironmentFile, TaskTable
+from sandbox import plugins
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import EnvironmentSpec
+from sandbox.plugins import Group
 
 _RESERVED = ("/usr", "/etc", "/proc", "/dev", "/sys", "/bin", "/lib", "/sbin", "/run", "/checks")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -94,7 +96,7 @@ def _reset(file: EnvironmentFile, base: Path, problems: Problems) -> None:
 
 
 def _resources(file: EnvironmentFile, base: Path, problems: Problems) -> None:
-    known = plugins.names(plugins.RESOURCES)
+    known = plugins.offered(Group.RESOURCES)
     targets: dict[str, str] = {}
     for name, table in file.resources.items():
         if table.kind not in known:
@@ -116,7 +118,7 @@ def _reference(file: EnvironmentFile, name: str, key: Key, problems: Problems) -
 
 
 def _probes(file: EnvironmentFile, problems: Problems) -> None:
-    known = plugins.names(plugins.PROBES)
+    known = plugins.offered(Group.PROBES)
     for index, probe in enumerate(file.probes):
         if probe.kind not in known:
             problems.add(("probes", index, "kind"), f'no probe kind "{probe.kind}"{suggestion(probe.kind, known)}')
@@ -183,17 +185,20 @@ def _success_faults(file: EnvironmentFile, base: Path, task: TaskTable) -> Itera
     if isinstance(parsed, success.SqlCheck):
         if parsed.resource not in file.resources:
             yield f'no resource "{parsed.resource}"{suggestion(parsed.resource, file.resources)}'
-    elif parsed.checks:
-        path = base / parsed.checks
-        if not path.resolve().is_relative_to(base.resolve()) or not path.is_dir():
-            yield f'checks: "{parsed.checks}" is not a directory of the environment'
+        return
+    for text in parsed.checks:
+        path = (base / text).resolve()
+        if not path.is_relative_to(base.resolve()) or not path.is_dir():
+            yield f'checks: "{text}" is not a directory of the environment'
+    for name in sorted(_duplicates(Path(text).name for text in parsed.checks)):
+        yield f'checks: two directories are called "{name}"'
 
 
 def check_kinds(spec: EnvironmentSpec, problems: Problems) -> None:
     """Let each resource's own factory judge its options."""
     for resource in spec.resources:
         try:
-            plugins.load(plugins.RESOURCES, resource.kind)(resource)
+            plugins.load(Group.RESOURCES, resource.kind)(resource)
         except EnvironmentInvalid as error:
             for message in error.problems or (error.message,):
                 key = next((o for o in resource.options if re.search(rf"\b{re.escape(o)}\b", message)), None)

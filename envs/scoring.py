@@ -6,7 +6,7 @@ import logging
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,7 @@ def _shown(rows: list[tuple[Any, ...]]) -> str:
 async def _command(subject: Subject, check: CommandCheck) -> Score:
     if not check.checks:
         return _exit_score(await subject.trusted_run(check.argv, env=check.env, limit_s=check.limit_s))
-    staged = _staged(Path(check.checks))
+    staged = _staged([Path(text) for text in check.checks])
     directory = await in_thread(staged.__enter__)
     try:
         binds = (Mount(target=CHECKS_MOUNT, layers=(str(directory),), readonly=True),)
@@ -127,15 +127,15 @@ async def _command(subject: Subject, check: CommandCheck) -> Score:
 
 
 @contextmanager
-def _staged(source: Path) -> Iterator[Path]:
+def _staged(sources: Sequence[Path]) -> Iterator[Path]:
     """Copy the check's files where an unprivileged user can read them: a package may lie below /root."""
     top = Path(tempfile.mkdtemp(prefix="autoclave-checks-"))
     try:
-        copy = top / "checks"
-        shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
-        for path in (top, copy, *copy.rglob("*")):
+        for source in sources:
+            shutil.copytree(source, top / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+        for path in (top, *top.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
-        yield copy
+        yield top
     finally:
         shutil.rmtree(top, ignore_errors=True)
 

@@ -37,11 +37,11 @@ class SqlCheck(_Check):
 
 class CommandCheck(_Check):
     """A trusted command in a fresh sandbox over the end state, read-only. Exit code 0 is success; 126 and above, or a timeout,
-    is a failed check (reward None). `checks` is a directory of the environment, mounted read-only at /checks."""
+    is a failed check (reward None). `checks` are directories of the environment, seen read-only at /checks/<their name>."""
 
     kind: Literal["command"]
     argv: Annotated[list[str], Field(min_length=1)]
-    checks: str = ""
+    checks: list[str] = Field(default_factory=list)
     env: dict[str, str] = Field(default_factory=dict)
     limit_s: float = Field(60.0, gt=0)
 

@@ -1,0 +1,61 @@
+"""Doing deliberately destructive things to an instance, as the environment's author wrote them down."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import sql
+
+from sandbox.errors import InstanceLost
+from sandbox.model import DestructiveAction, EnvironmentSpec
+from sandbox.ports import Instance
+
+LIMIT_S = 30.0
+
+
+def defaults(spec: EnvironmentSpec) -> tuple[DestructiveAction, ...]:
+    """What is done to an environment whose author wrote nothing down: one thing of each kind that its agent can do."""
+    places = [str(r.options["target"]) for r in spec.resources if isinstance(r.options.get("target"), str)]
+    files = [
+        DestructiveAction(name=f"file-left-in{place}", argv=("/bin/sh", "-c", 'echo left > "$0/.autoclave-left"', place))
+        for place in dict.fromkeys(places)
+    ]
+    tables = [
+        DestructiveAction(
+            name=f"table-left-in-{r.name}", resource=r.name, role="postgres", sql=("create table public.left_behind ()",)
+        )
+        for r in spec.resources
+        if r.kind == "postgres"
+    ]
+    process = DestructiveAction(name="background-process", argv=("/bin/sh", "-c", "(setsid sleep 300 >/dev/null 2>&1 &)"))
+    return (*files, *tables, process)
+
+
+async def act(instance: Instance, action: DestructiveAction) -> str | None:
+    """Do it; return why it could not be done, None when it was. A refusal by the sandbox or the database is no fault."""
+    if action.argv:
+        try:
+            result = await instance.run(action.argv, limit_s=LIMIT_S)
+        except InstanceLost:  # it killed its own channel; whatever it left is what the check is about
+            return None
+        if result.exit_code == 0:
+            return None
+        said = (result.stderr or result.stdout).decode("utf-8", "replace").strip().splitlines()
+        return f"exit {result.exit_code}{': ' + said[-1][:120] if said else ''}"
+    if action.resource is None:
+        return "it names no resource"
+    try:
+        await _send(instance, action.resource, action)
+    except psycopg.Error as error:
+        return str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+    return None
+
+
+async def _send(instance: Instance, resource: str, action: DestructiveAction) -> None:
+    """Send each statement on its own, as the agent or, through the superuser, as the role that the author named."""
+    address = instance.subject().endpoint(resource) if action.role else instance.endpoint(resource)
+    async with await psycopg.AsyncConnection.connect(address, autocommit=True, connect_timeout=10) as connection:
+        await connection.execute("set statement_timeout = '30s'")
+        if action.role and action.role != "postgres":
+            await connection.execute(sql.SQL("set session authorization {}").format(sql.Identifier(action.role)))
+        for statement in action.sql:
+            await connection.execute(statement.encode())

@@ -1,0 +1,3 @@
+"""ledgerline: small, dependable pieces for bookkeeping programs. Standard library only."""
+
+__version__ = "1.4.0"
