@@ -9,8 +9,8 @@ from typing import Any
 from sandbox import quarantine
 from sandbox.errors import AutoclaveError, LedgerConflict, RecordMissing
 from sandbox.ledger.consequences import Cause, chain, clear, end_lineage, hold_back
-from sandbox.ledger.moves import expect, move
-from sandbox.ledger.rows import as_json, text, when
+from sandbox.ledger.moves import expect, move, moved
+from sandbox.ledger.rows import as_json, text
 from sandbox.ledger.shipping import reached
 from sandbox.ledger.store import Store
 from sandbox.ledger.writer import Operation, Transaction
@@ -41,7 +41,7 @@ class Checks(Store):
             expect(tx.db, namespace, generation, State.RESETTING)
             tx.db.execute(
                 "INSERT INTO resets (namespace, generation, method, target, begun) VALUES (?, ?, ?, ?, ?)",
-                (namespace, generation, method, target, when(tx.now)),
+                (namespace, generation, method.value, target, tx.at),
             )
 
         await self._write(Operation.BEGIN_RESET, work)
@@ -69,16 +69,13 @@ class Checks(Store):
             lineage = LineageId(f"{namespace}@{new_generation}") if replaced else None
             _end_intent(tx, record, new_generation, lineage, identity, seconds)
             changes: dict[str, Any] = {"generation": new_generation, "resets": record.resets + 1, "snapshot": snapshot}
+            changes["details"] = dict(details)
             changes["identity"] = identity and replaced  # what was undone in place is proven by reading only
             if lineage is not None:
                 end_lineage(tx, record, final=False)
                 changes |= {"lineage": lineage, "since_restore": 0}
-            moved = move(tx, record, Event.RESTORED, **changes)
-            tx.db.execute(
-                "UPDATE namespaces SET details = ?, fork_parent = CASE WHEN ? THEN NULL ELSE fork_parent END WHERE id = ?",
-                (as_json(details), replaced, namespace),
-            )
-            return replace(moved, details=dict(details))
+                tx.db.execute("UPDATE namespaces SET fork_parent = NULL WHERE id = ? AND fork_parent IS NOT NULL", (namespace,))
+            return moved(tx, record, Event.RESTORED, **changes)
 
         return await self._write(Operation.END_RESET, work)
 
@@ -97,12 +94,12 @@ class Checks(Store):
                 (check, namespace),
             )
             marks = quarantine.Marks(quick=record.quick_mark, deep=record.deep_mark)
-            moved = _stamp(tx, record, verdict, check, quarantine.advanced(verdict, marks, record.sequence))
+            _stamp(tx, record, verdict, check, quarantine.advanced(verdict, marks, record.sequence))
             if not verdict.clean:
                 return _fail(tx, record, verdict, check, marks, window)
             cleared = clear(tx, namespace, lineage=record.lineage, check=check, depth=verdict.depth)
             if purpose == CLOSING:
-                move(tx, moved, Event.RESET, note="the lineage is replaced next")
+                move(tx, replace(record, state=State.READY), Event.RESET, note="the lineage is replaced next")
             return CheckOutcome(check=check, cleared=cleared)
 
         return await self._write(Operation.RECORD_CHECK, work)
@@ -138,7 +135,7 @@ def _end_intent(
         )
     tx.db.execute(
         "UPDATE resets SET ended = ?, new_generation = ?, lineage = ?, identity = ?, seconds = ? WHERE number = ?",
-        (when(tx.now), new_generation, lineage, int(identity), seconds, intent["number"]),
+        (tx.at, new_generation, lineage, int(identity), seconds, intent["number"]),
     )
 
 
@@ -151,15 +148,25 @@ def _insert(tx: Transaction, record: NamespaceRecord, verdict: Verdict, purpose:
         " in_force)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            *(number, check, record.id, record.generation, record.sequence, record.lineage, purpose, verdict.depth, verdict.status),
-            *(verdict.fields, verdict.seconds, when(tx.now), as_json(verdict.in_force)),
+            *(
+                number,
+                check,
+                record.id,
+                record.generation,
+                record.sequence,
+                record.lineage,
+                purpose,
+                verdict.depth.value,
+                verdict.status.value,
+            ),
+            *(verdict.fields, verdict.seconds, tx.at, as_json(verdict.in_force)),
         ),
     )
     if verdict.mismatches:
         tx.db.executemany(
             "INSERT INTO mismatches (check_id, number, probe, field, expected, actual, depth) VALUES (?, ?, ?, ?, ?, ?, ?)",
             [
-                (check, i, text(m.probe), text(m.field), _absent(m.expected), _absent(m.actual), m.depth)
+                (check, i, text(m.probe), text(m.field), _absent(m.expected), _absent(m.actual), m.depth.value)
                 for i, m in enumerate(verdict.mismatches)
             ],
         )
@@ -171,9 +178,9 @@ def _insert(tx: Transaction, record: NamespaceRecord, verdict: Verdict, purpose:
     return check
 
 
-def _stamp(tx: Transaction, record: NamespaceRecord, verdict: Verdict, check: CheckId, marks: quarantine.Marks) -> NamespaceRecord:
+def _stamp(tx: Transaction, record: NamespaceRecord, verdict: Verdict, check: CheckId, marks: quarantine.Marks) -> None:
     event = Event.PASSED if verdict.clean else Event.FAILED
-    return move(
+    move(
         tx,
         record,
         event,

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sandbox.ledger.rows import clearance_of, held_of, listed, text, when
+from sandbox.ledger.rows import clearance_of, held_of, listed, text
 from sandbox.ledger.writer import Transaction
 from sandbox.model import (
     CheckId,
@@ -56,13 +56,13 @@ def waiting(db: sqlite3.Connection, namespace: NamespaceId, lineage: LineageId, 
 def clear(tx: Transaction, namespace: NamespaceId, *, lineage: LineageId, check: CheckId, depth: Depth) -> tuple[TrajectoryId, ...]:
     """Clear what a clean check of `depth` over `lineage` vouches for."""
     states = "('pending', 'cleared')" if depth is Depth.DEEP else "('pending')"
-    gained: list[tuple[Depth, CheckId, bool, TrajectoryId]] = []
+    gained: list[tuple[str, CheckId, bool, TrajectoryId]] = []
     for held in chain(tx.db, namespace, f"waits = 1 AND state IN {states}"):
         gain = clearing(held, depth, lineage)
         if gain is not None:
             now = replace(held, state=ClearanceState.CLEARED, depth=gain)
             more = gain is not Depth.DEEP if held.lineage == lineage else gains_after_lineage(now)
-            gained.append((gain, check, more, held.trajectory))
+            gained.append((gain.value, check, more, held.trajectory))
     tx.db.executemany("UPDATE leases SET state = 'cleared', depth = ?, cleared_by = ?, waits = ? WHERE trajectory = ?", gained)
     cleared = tuple(trajectory for *_, trajectory in gained)
     tx.moved.extend(cleared)
@@ -86,7 +86,7 @@ def hold_back(
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *(number, quarantine, namespace, cause.check, cause.reason, cause.window.depth if cause.window else None),
-            *(reach.after, reach.through, cause.policy, when(tx.now), text(cause.note)),
+            *(reach.after, reach.through, cause.policy, tx.at, text(cause.note)),
         ),
     )
     roots = [held.trajectory for held in members]

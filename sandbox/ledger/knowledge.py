@@ -25,7 +25,7 @@ class Knowledge(Store):
                 raise LedgerConflict(f"there is another snapshot {snapshot.id} already: a snapshot never changes")
             tx.db.execute(
                 "INSERT OR IGNORE INTO snapshots (id, environment, saved, body) VALUES (?, ?, ?, ?)",
-                (snapshot.id, snapshot.environment, when(tx.now), as_json(asdict(snapshot))),
+                (snapshot.id, snapshot.environment, tx.at, as_json(asdict(snapshot))),
             )
 
         await self._write(Operation.SAVE_SNAPSHOT, work)
@@ -87,7 +87,7 @@ class Knowledge(Store):
 
     async def save_audit(self, report: Mapping[str, Any]) -> None:
         def work(tx: Transaction) -> None:
-            tx.db.execute("INSERT INTO audits (at, body) VALUES (?, ?)", (when(tx.now), as_json(report)))
+            tx.db.execute("INSERT INTO audits (at, body) VALUES (?, ?)", (tx.at, as_json(report)))
 
         await self._write(Operation.SAVE_AUDIT, work)
 

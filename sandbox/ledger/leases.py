@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from sandbox.errors import LedgerConflict, RecordMissing
 from sandbox.ledger.consequences import join
-from sandbox.ledger.moves import load, move, row_of
+from sandbox.ledger.moves import load, move, moved, row_of
 from sandbox.ledger.rows import lease_of, namespace_of, start_of, text, when
 from sandbox.ledger.store import Store
 from sandbox.ledger.writer import Operation, Transaction
@@ -53,13 +53,14 @@ class Leases(Store):
             record = namespace_of(row)
             if record.generation != generation:
                 raise LedgerConflict(f"namespace {namespace} is at generation {record.generation}, not {generation}")
-            moved = move(tx, record, Event.LEASE, sequence=record.sequence + 1, since_restore=record.since_restore + 1)
+            sequence = record.sequence + 1
+            move(tx, record, Event.LEASE, sequence=sequence, since_restore=record.since_restore + 1)
             start, origin = _start(tx.db, record, row["fork_parent"], parent)
             given = Lease(
                 id=lease,
                 namespace=namespace,
                 generation=generation,
-                sequence=moved.sequence,
+                sequence=sequence,
                 lineage=record.lineage,
                 first_of_lineage=record.since_restore == 0,
                 trajectory=trajectory,
@@ -97,8 +98,8 @@ class Leases(Store):
                 raise LedgerConflict(f"a lease ends by release or lost, not by {event!s}")
             row = _open(tx.db, lease)
             record = load(tx.db, NamespaceId(row["namespace"]))
-            tx.db.execute("UPDATE leases SET ended = ?, outcome = ? WHERE id = ?", (when(tx.now), text(outcome), lease))
-            return move(tx, record, event, note=outcome)
+            tx.db.execute("UPDATE leases SET ended = ?, outcome = ? WHERE id = ?", (tx.at, text(outcome), lease))
+            return moved(tx, record, event, note=outcome)
 
         return await self._write(Operation.END_LEASE, work)
 
@@ -135,7 +136,7 @@ def _insert(tx: Transaction, given: Lease) -> None:
             (
                 *(given.id, given.trajectory, given.namespace, given.generation, given.sequence, given.lineage),
                 *(int(given.first_of_lineage), given.environment, given.task, given.holder, given.parent),
-                *(given.start_check.check, given.start_check.depth, int(given.start_check.identity)),
+                *(given.start_check.check, given.start_check.depth.value, int(given.start_check.identity)),
                 *(when(given.granted), when(given.expires)),
             ),
         )

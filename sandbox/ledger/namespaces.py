@@ -7,7 +7,7 @@ from typing import Any
 
 from sandbox.errors import LedgerConflict
 from sandbox.ledger.consequences import end_lineage
-from sandbox.ledger.moves import expect, load, move
+from sandbox.ledger.moves import expect, load, moved
 from sandbox.ledger.rows import as_json, namespace_of, when
 from sandbox.ledger.store import Store
 from sandbox.ledger.writer import Operation, Transaction
@@ -60,7 +60,7 @@ def _create(tx: Transaction, record: NamespaceRecord) -> None:
         " created, resets, since_restore, identity, quick_mark, deep_mark, details)"
         " VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, 0, 0, ?, 0, 0, ?)",
         (
-            *(record.id, record.environment, record.environment_name, record.snapshot, record.state, record.generation),
+            *(record.id, record.environment, record.environment_name, record.snapshot, str(record.state), record.generation),
             *(record.lineage, record.runtime, when(record.created), int(record.identity), as_json(record.details)),
         ),
     )
@@ -73,12 +73,10 @@ def _transition(
         raise LedgerConflict(f"the edge {event!s} of namespace {namespace} is taken by {RESERVED[event]} only")
     record = expect(tx.db, namespace, generation)
     if event is Event.STARTED:
-        return move(tx, record, event, note=note, identity=identity)
-    moved = move(tx, record, event, note=note)
+        return moved(tx, record, event, note=note, identity=identity)
+    after = moved(tx, record, event, note=note)
     if event is Event.LOST:
-        tx.db.execute(
-            "UPDATE leases SET ended = ?, outcome = 'lost' WHERE namespace = ? AND ended IS NULL", (when(tx.now), namespace)
-        )
-    if moved.state == State.RETIRED:
-        end_lineage(tx, moved, final=True)
-    return moved
+        tx.db.execute("UPDATE leases SET ended = ?, outcome = 'lost' WHERE namespace = ? AND ended IS NULL", (tx.at, namespace))
+    if after.state == State.RETIRED:
+        end_lineage(tx, after, final=True)
+    return after

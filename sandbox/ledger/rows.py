@@ -80,7 +80,7 @@ def namespace_of(row: sqlite3.Row) -> NamespaceRecord:
         checked=moment(row["checked"]) if row["checked"] else None,
         last_check=CheckId(row["last_check"]) if row["last_check"] else None,
         last_depth=Depth(row["last_depth"]) if row["last_depth"] else None,
-        details=json.loads(row["details"]),
+        details={} if row["details"] == "{}" else json.loads(row["details"]),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sandbox.errors import AutoclaveError, LedgerConflict, NotCleared, RecordMissing
-from sandbox.ledger.rows import clearance_of, listed, text, when
+from sandbox.ledger.rows import clearance_of, listed, text
 from sandbox.ledger.store import Store
 from sandbox.ledger.writer import Operation, Transaction
 from sandbox.model import (
@@ -47,7 +47,7 @@ class Shipping(Store):
             _known(tx.db, "batches", "batch", batches)
             _record(tx, "updates", update, ("update_batches", "update_id", "batch"), batches)
             if checkpoint is not None:
-                tx.db.execute("INSERT OR IGNORE INTO checkpoints (id, at) VALUES (?, ?)", (checkpoint, when(tx.now)))
+                tx.db.execute("INSERT OR IGNORE INTO checkpoints (id, at) VALUES (?, ?)", (checkpoint, tx.at))
                 tx.db.execute(
                     "INSERT OR IGNORE INTO checkpoint_updates (update_id, checkpoint) VALUES (?, ?)", (update, checkpoint)
                 )
@@ -59,7 +59,7 @@ class Shipping(Store):
 
         def work(tx: Transaction) -> None:
             _known(tx.db, "updates", "update", updates)
-            tx.db.execute("INSERT OR IGNORE INTO checkpoints (id, at) VALUES (?, ?)", (checkpoint, when(tx.now)))
+            tx.db.execute("INSERT OR IGNORE INTO checkpoints (id, at) VALUES (?, ?)", (checkpoint, tx.at))
             tx.db.executemany(
                 "INSERT OR IGNORE INTO checkpoint_updates (update_id, checkpoint) VALUES (?, ?)", [(u, checkpoint) for u in updates]
             )
@@ -158,7 +158,7 @@ def _ship(
             fix="wait with cleared(), leave them out, or have a person look (`autoclave why`, `autoclave quarantine`)",
         )
     tx.db.execute(
-        "INSERT INTO batches (id, policy_version, mode, at) VALUES (?, ?, ?, ?)", (batch, text(policy_version), mode, when(tx.now))
+        "INSERT INTO batches (id, policy_version, mode, at) VALUES (?, ?, ?, ?)", (batch, text(policy_version), mode, tx.at)
     )
     tx.db.executemany(
         "INSERT INTO batch_members (trajectory, batch, position, state, depth, required) VALUES (?, ?, ?, ?, ?, ?)",
@@ -218,7 +218,7 @@ def _known(db: sqlite3.Connection, table: str, what: str, ids: Sequence[str]) ->
 def _record(tx: Transaction, table: str, name: str, link: tuple[str, str, str], ids: Sequence[str]) -> None:
     """Write a row with its links, or find the very same there."""
     join, own, other = link
-    fresh = tx.db.execute(f"INSERT OR IGNORE INTO {table} (id, at) VALUES (?, ?)", (name, when(tx.now))).rowcount == 1
+    fresh = tx.db.execute(f"INSERT OR IGNORE INTO {table} (id, at) VALUES (?, ?)", (name, tx.at)).rowcount == 1
     if fresh:
         tx.db.executemany(f"INSERT INTO {join} ({own}, {other}) VALUES (?, ?)", [(name, i) for i in dict.fromkeys(ids)])
         return

@@ -1,6 +1,6 @@
 """The one writer: a thread that drains a queue of units into one transaction, and tells their callers after COMMIT.
 
-Each unit runs in a savepoint of its own, so that one that fails undoes nothing of its neighbours. No caller hears of success
+A unit that fails undoes what it wrote and nothing of its neighbours. No caller hears of success
 before the transaction that holds its unit is committed.
 """
 
@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from sandbox.aio import in_thread, run_shielded
 from sandbox.errors import AutoclaveError, LimitReached
 from sandbox.ledger import database
+from sandbox.ledger.rows import when
 from sandbox.model import TrajectoryId
 from sandbox.ports import Clock
 
@@ -66,6 +67,7 @@ class Transaction:
 
     db: sqlite3.Connection
     now: datetime
+    at: str  # the time as it is stored
     moved: list[TrajectoryId] = field(default_factory=list)
 
 
@@ -173,10 +175,8 @@ class Writer:
 
     def _commit(self, group: list[_Unit]) -> None:
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            for unit in group:
-                if not unit.withdrawn:
-                    self._apply(unit)
+            if not self._attempt(group, self._bare):
+                self._attempt(group, self._guarded)
             self._mark(group, "before")
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
@@ -189,22 +189,45 @@ class Writer:
             return
         self._mark(group, "after")
 
-    def _apply(self, unit: _Unit) -> None:
-        transaction = Transaction(self._db, self._clock.now())
+    def _attempt(self, group: list[_Unit], apply: Callable[[_Unit], bool]) -> bool:
+        self._db.execute("BEGIN IMMEDIATE")
+        for unit in group:
+            if not unit.withdrawn and not apply(unit):
+                self._db.execute("ROLLBACK")
+                return False
+        return True
+
+    def _bare(self, unit: _Unit) -> bool:
+        """Run without a savepoint, which would make SQLite copy every page that is touched. Units find what is wrong before
+        they write, so almost always nothing is to be undone; False says that something is, and the group starts over."""
+        changes = self._db.total_changes
+        self._apply(unit)
+        return unit.error is None or self._db.total_changes == changes
+
+    def _guarded(self, unit: _Unit) -> bool:
         self._db.execute("SAVEPOINT unit")
+        self._apply(unit)
+        if unit.error is not None:
+            self._db.execute("ROLLBACK TO unit")
+        self._db.execute("RELEASE unit")
+        return True
+
+    def _apply(self, unit: _Unit) -> None:
+        unit.result, unit.error, unit.moved = None, None, ()
+        now = self._clock.now()
+        transaction = Transaction(self._db, now, when(now))
         try:
             unit.result = unit.work(transaction)
         except Exception as error:  # whatever a unit raises is its caller's, and its neighbours go on
-            if isinstance(error, sqlite3.Error) and (database.is_storage_fault(error) or not self._db.in_transaction):
+            if not isinstance(error, sqlite3.Error):
+                unit.error = error
+                return
+            if database.is_storage_fault(error) or not self._db.in_transaction:
                 raise
-            self._db.execute("ROLLBACK TO unit")
-            unit.error = error
-            if isinstance(error, sqlite3.Error):
-                unit.error = database.worded(error, self._path)
-                unit.error.__cause__ = error
+            unit.error = database.worded(error, self._path)
+            unit.error.__cause__ = error
         else:
             unit.moved = transaction.moved
-        self._db.execute("RELEASE unit")
 
     def _undo(self) -> None:
         if self._db.in_transaction:

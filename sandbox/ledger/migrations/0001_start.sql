@@ -24,11 +24,11 @@ CREATE TABLE namespaces (
   fork_parent      TEXT REFERENCES leases (trajectory),  -- its present lineage is a fork's, good for that holder only
   details          TEXT    NOT NULL,
   CHECK (deep_mark <= quick_mark AND quick_mark <= sequence)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE transitions (
   number     INTEGER PRIMARY KEY,
-  namespace  TEXT    NOT NULL REFERENCES namespaces (id),
+  namespace  TEXT    NOT NULL,
   generation INTEGER NOT NULL,
   source     TEXT    NOT NULL,
   event      TEXT    NOT NULL,
