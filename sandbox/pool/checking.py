@@ -57,13 +57,10 @@ class Checker:
         return Checked(verdict=verdict, outcome=outcome)
 
     async def judge(self, namespace: Namespace, depth: Depth) -> Verdict:
-        """Ask the verifier; an inconclusive answer is asked for once more, since a loaded machine is not dirt."""
+        """Ask the verifier. It tries a probe that gave no answer once more itself; a verdict that is inconclusive stays so."""
         subject = namespace.live().subject()
         environment, baseline = namespace.environment.environment, namespace.start.baseline
-        verdict = await self._ask(environment, subject, baseline, depth)
-        if verdict.status is VerdictStatus.INCONCLUSIVE:
-            verdict = await self._ask(environment, subject, baseline, depth)
-        return _with_proof(verdict, subject)
+        return _with_proof(await self._ask(environment, subject, baseline, depth), subject)
 
     async def _ask(self, environment: Environment, subject: Subject, baseline: Baseline, depth: Depth) -> Verdict:
         limit = self._ports.limits.check_s

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from sandbox.aio import run_shielded
-from sandbox.errors import AutoclaveError, LedgerConflict, LimitReached, PoolBroken, PoolBusy, ResetFailed
+from sandbox.errors import AutoclaveError, EnvironmentInvalid, LedgerConflict, LimitReached, PoolBroken, PoolBusy, ResetFailed
 from sandbox.lifecycle import Event, State
 from sandbox.model import Depth, Lease, LeaseId, Snapshot, TrajectoryId
 from sandbox.pool.crew import Crew
@@ -64,10 +64,15 @@ class Leasing:
             async with asyncio.timeout(request.wait) as deadline:
                 self._admit(prepared)
                 start = await self._start_state(prepared, request.task)
+                until = deadline.when()
                 while True:
                     namespace = await self._claim(prepared, start, request.priority)
-                    if await self._fit(namespace, start) and (session := await self._grant(namespace, request)) is not None:
+                    if not await self._fit(namespace, start):
+                        continue
+                    deadline.reschedule(None)  # the wait is over; so that wait=0 takes what is ready
+                    if (session := await self._grant(namespace, request)) is not None:
                         return session
+                    deadline.reschedule(until)
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -76,6 +81,8 @@ class Leasing:
     async def fork(self, parent: Session, snapshot: Snapshot, *, wait: float, ttl: float) -> Session:
         """Return a session that starts from `snapshot`; PoolBusy at once where only the end of a lease could bring a place."""
         prepared = parent.namespace.environment
+        if snapshot.environment != prepared.spec.digest:
+            raise EnvironmentInvalid(f"snapshot {snapshot.id} is not of environment {prepared.name} as it is now")
         start = StartState(snapshot=snapshot, baseline=parent.namespace.start.baseline, fork=True)
         request = Request(task=parent.lease.task, wait=wait, ttl=ttl, holder=parent.lease.holder, parent=parent.trajectory_id)
         if not prepared.can_come:
@@ -112,7 +119,7 @@ class Leasing:
         event = Event.RELEASE if session.lost is None else Event.LOST
         try:
             async with asyncio.timeout(self.ports.limits.revoke_s):
-                await namespace.live().revoke()
+                await session.revoke()
         except (AutoclaveError, OSError, TimeoutError) as error:
             log.warning(
                 "revoke failed",

@@ -163,6 +163,10 @@ class Session:
         if self.outcome is None:
             await self._host.end(self, outcome="lost" if self.lost is not None and outcome == "released" else outcome)
 
+    async def revoke(self) -> None:
+        """Take this session's access away; the pool does so when the lease ends."""
+        await self._instance.revoke()
+
     def _fence(self, action: str) -> None:
         if self.outcome == "expired" or (self.outcome is None and self.has_expired):
             raise SessionExpired(

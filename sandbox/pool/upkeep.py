@@ -90,9 +90,10 @@ class Spares:
 class Expiry:
     """Ends leases whose deadline has passed, and finishes ends that the ledger could not write."""
 
-    def __init__(self, ports: Ports, *, leasing: Leasing) -> None:
+    def __init__(self, ports: Ports, *, leasing: Leasing, crew: Crew) -> None:
         self.every_s = ports.limits.upkeep_s
         self._leasing = leasing
+        self._crew = crew
 
     async def round(self) -> None:
         for session in [s for s in self._leasing.sessions.values() if s.outcome is None and s.has_expired]:
@@ -100,7 +101,7 @@ class Expiry:
                 "lease expired",
                 extra={"event": "pool.expired", "namespace": session.lease.namespace, "trajectory": session.trajectory_id},
             )
-            await self._leasing.end(session, outcome="expired")
+            self._crew.spawn(self._leasing.end(session, outcome="expired"), name=f"expire {session.lease.namespace}")
         unfinished, self._leasing.unfinished[:] = list(self._leasing.unfinished), []
         for session in unfinished:
             await self._leasing.finish(session)

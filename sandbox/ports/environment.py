@@ -19,7 +19,8 @@ from sandbox.ports.resource import Resource
 
 
 class Verifier(Protocol):
-    """Judges one environment's instances. Never raises for a probe's fault: that is an inconclusive verdict."""
+    """Judges one environment's instances. Never raises for a probe's fault: that is an inconclusive verdict. A probe that gave
+    no answer is tried once more before that, since a loaded machine is not dirt."""
 
     @property
     def digest(self) -> str:

@@ -12,6 +12,7 @@ from sandbox.errors import (
     EnvironmentInvalid,
     InstanceLost,
     LedgerConflict,
+    LimitReached,
     PoolBroken,
     PoolBusy,
     ResetFailed,
@@ -378,3 +379,52 @@ async def test_status_counts_and_a_drained_pool_admits_nobody(bench: Any) -> Non
     with pytest.raises(PoolBroken, match="draining"):
         await pool.acquire("memory", wait=5)
     assert list(await bench.ledger.namespaces()) == []
+
+
+async def test_no_wait_takes_what_is_ready_and_is_busy_at_once_otherwise(bench: Any) -> None:
+    pool = await bench.open(memory_environment())
+    async with pool.session("memory", wait=5):
+        pass
+    await bench.quiet()
+    async with pool.session("memory", wait=0):
+        with pytest.raises(PoolBusy):
+            await pool.acquire("memory", wait=0)
+
+
+async def test_a_fork_of_another_environments_snapshot_is_refused(bench: Any) -> None:
+    pool = await bench.open(memory_environment("one"), memory_environment("two"), size=2)
+    async with pool.session("one", wait=5) as one, pool.session("two", wait=5) as two:
+        with pytest.raises(EnvironmentInvalid, match="not of environment two"):
+            await two.fork(await one.snapshot())
+
+
+async def test_an_instance_that_cannot_be_revoked_is_treated_as_lost_and_restored(bench: Any) -> None:
+    pool = await bench.open(memory_environment(reset=HOOK))
+    bench.runtime.faults.fail("revoke", InstanceLost("no answer"))
+    async with pool.session("memory", wait=5) as session:
+        await session.run(["set", "orders", "0"])
+    await bench.quiet()
+    assert bench.runtime.faults.calls["reset_in_place"] == 0
+    async with pool.session("memory", wait=5) as after:
+        assert (await after.run(["get", "orders"])).text == "3"
+
+
+async def test_an_end_that_the_ledger_could_not_write_is_written_later(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = await bench.open(memory_environment())
+    session = await pool.acquire("memory", wait=5)
+    end_lease, refused = bench.ledger.end_lease, []
+
+    async def full(*args: Any, **kwargs: Any) -> Any:
+        if not refused:
+            refused.append(args)
+            raise LimitReached("the disk is full")
+        return await end_lease(*args, **kwargs)
+
+    monkeypatch.setattr(bench.ledger, "end_lease", full)
+    with pytest.raises(LimitReached):
+        await session.release()
+    with pytest.raises(StaleGeneration):
+        await session.run(["get", "orders"])
+    assert len(await bench.ledger.leases()) == 1
+    await bench.clock.advance(2)
+    assert (await pool.cleared([session.trajectory_id], timeout=5))[session.trajectory_id].state is ClearanceState.CLEARED

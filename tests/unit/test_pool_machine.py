@@ -192,5 +192,5 @@ class Walk(RuleBasedStateMachine):
 
 def test_the_promises_hold_on_a_random_walk(make_bench: Any) -> None:
     Walk.make = staticmethod(make_bench)
-    quick = settings(max_examples=12, stateful_step_count=18, deadline=None, suppress_health_check=list(HealthCheck))
+    quick = settings(max_examples=8, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(Walk, settings=quick)
