@@ -26,8 +26,8 @@ from sandbox.model import (
     WindowPolicy,
 )
 
-# Options that hold paths, by kind. In every other option, of any kind, a text that begins with "./" is one.
-_PATHS = {"postgres": ("seed",), "repo": ("seed",), "files": ("seed",)}
+# Options that hold paths, by kind of resource. Of other packages' kinds, any text that begins with "./" is one.
+_PATHS = {"postgres": ("seed",), "repo": ("seed",), "files": ("seed",), "service": ("seed", "app")}
 _INTERPRETERS = ("sh", "bash", "dash", "python3")
 _SCRIPT_BYTES = 100_000  # one argument of a command has at most 128 KiB
 
@@ -68,8 +68,7 @@ def spec(file: EnvironmentFile, base: Path, tasks: Sequence[TaskTable], *, sourc
             probe_limit_s=check.probe_limit_s,
         ),
         probes=tuple(
-            ProbeSpec(name=p.name, kind=p.kind, resource=p.resource, depth=Depth(p.depth), options=resolved("", p.options, base))
-            for p in file.probes
+            ProbeSpec(name=p.name, kind=p.kind, resource=p.resource, depth=Depth(p.depth), options=p.options) for p in file.probes
         ),
         volatile=tuple(VolatileField(pattern=v.pattern, reason=v.reason) for v in file.volatile),
         shared=tuple(SharedData(path=str((base / s.path).resolve()), mount=s.mount.rstrip("/")) for s in file.shared),
@@ -130,9 +129,10 @@ def _interpreter(shebang: str) -> tuple[str, ...]:
 
 def path_options(kind: str, options: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield the options that are paths of the environment's directory, with their key."""
+    names = _PATHS.get(kind)
     for name, value in options.items():
         for index, item in enumerate(value) if isinstance(value, list) else [(None, value)]:
-            if isinstance(item, str) and (name in _PATHS.get(kind, ()) or item.startswith(("./", "../"))):
+            if isinstance(item, str) and (item.startswith(("./", "../")) if names is None else name in names):
                 yield ((name,) if index is None else (name, index)), item
 
 
@@ -149,7 +149,6 @@ def resolved(kind: str, options: Mapping[str, Any], base: Path) -> dict[str, Any
 def _digest(file: EnvironmentFile, base: Path, listed: Sequence[TaskTable]) -> str:
     """Cover the description's values and every file that it names."""
     named: set[str] = {text for table in file.resources.values() for _, text in path_options(table.kind, table.options)}
-    named |= {text for probe in file.probes for _, text in path_options("", probe.options)}
     named |= {item.path for item in file.shared}
     named |= {text for task in listed for text in task.success.get("checks", ())}
     named |= {text for task in listed for name, o in task.start.items() for _, text in path_options(file.resources[name].kind, o)}

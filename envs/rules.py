@@ -195,11 +195,25 @@ def _success_faults(file: EnvironmentFile, base: Path, task: TaskTable) -> Itera
 
 
 def check_kinds(spec: EnvironmentSpec, problems: Problems) -> None:
-    """Let each resource's own factory judge its options."""
+    """Let the factories of resources and probes judge their options."""
     for resource in spec.resources:
         try:
             plugins.load(Group.RESOURCES, resource.kind)(resource)
         except EnvironmentInvalid as error:
-            for message in error.problems or (error.message,):
-                key = next((o for o in resource.options if re.search(rf"\b{re.escape(o)}\b", message)), None)
-                problems.add(("resources", resource.name, *([key] if key else [])), message)
+            _blame(("resources", resource.name), f"resources.{resource.name}", error, problems)
+    for index, probe in enumerate(spec.probes):
+        try:
+            plugins.load(Group.PROBES, probe.kind)(probe, spec)
+        except EnvironmentInvalid as error:
+            _blame(("probes", index), f"probe {probe.name}", error, problems)
+
+
+def _blame(key: Key, prefix: str, error: EnvironmentInvalid, problems: Problems) -> None:
+    """Give a factory's problems, which begin with `prefix` and perhaps an option's name, their place in the file."""
+    for message in error.problems or (error.message,):
+        rest = message.removeprefix(prefix)
+        option = re.match(r"(?:\.|: )([\w.]+): ", rest) if rest != message else None
+        if option:
+            problems.add((*key, *option[1].split(".")), rest[option.end() :])
+        else:
+            problems.add(key, rest.removeprefix(": "))

@@ -60,7 +60,7 @@ async def _sql(subject: Subject, check: SqlCheck) -> Score:
             label = query.name or f"query {number}"
             try:
                 async with connection.transaction(force_rollback=True):
-                    cursor = await connection.execute(query.query.encode())
+                    cursor = await connection.execute(query.query.encode(), prepare=True)  # the server refuses a second statement
                     rows = await cursor.fetchall() if cursor.description else []
             except _AGENT_MADE as error:
                 failures.append(f"{label}: {str(error).splitlines()[0]}")

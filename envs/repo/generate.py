@@ -110,7 +110,7 @@ def task(candidate: Candidate, failed: list[str], number: int) -> dict[str, Any]
         "family": candidate.mutation.operator,
         "difficulty": difficulty,
         "prompt": _prompt(failed, difficulty),
-        "start": {"code": {"files": {candidate.path: candidate.text()}}},
+        "start": {"code": {"replace": [_replacement(candidate)]}},
         "success": {
             "kind": "command",
             "argv": ["/usr/bin/python3", "-I", "-S", "-B", "/checks/checks/run.py", WORKDIR, *failed],
@@ -118,6 +118,16 @@ def task(candidate: Candidate, failed: list[str], number: int) -> dict[str, Any]
             "limit_s": 60.0,
         },
     }
+
+
+def _replacement(candidate: Candidate) -> dict[str, str]:
+    """Write the mutation as whole lines of text that occur once in the module."""
+    text = (LIBRARY / candidate.path).read_text("utf-8")
+    start, end = candidate.mutation.start, candidate.mutation.end
+    first, last = text.rfind("\n", 0, start) + 1, text.find("\n", max(start, end - 1))
+    while text.count(text[first:last]) != 1:
+        first, last = text.rfind("\n", 0, max(0, first - 1)) + 1, text.find("\n", last + 1)
+    return {"file": candidate.path, "old": text[first:last], "new": text[first:start] + candidate.mutation.new + text[end:last]}
 
 
 def _points(candidate: Candidate, failed: list[str]) -> int:

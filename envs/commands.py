@@ -1,0 +1,241 @@
+"""`autoclave env list | show | add | new | check | baseline`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+from sandbox.cli import output
+from sandbox.cli.options import Home, Json, load
+from sandbox.cli.running import run
+
+if TYPE_CHECKING:
+    from sandbox.pool.members import StartState
+    from sandbox.ports import Environment
+    from sandbox.settings import Settings
+
+FINDING = 1
+Method = Literal["hook", "clean", "restore", "rebuild"]
+app = App(name="env", help="Environments: write one, register it, and verify that its reset works.")
+
+
+@app.command(name="list")
+def list_(*, home: Home = None, json: Json = False) -> int:
+    """List the environments: ours, other packages', and those that `env add` registered.
+
+    Example: autoclave env list
+    """
+    from envs import views
+    from envs.registry import Broken, Registry
+
+    rows: list[dict[str, Any]] = []
+    registry = Registry(load(home))
+    for entry in registry.survey():
+        if isinstance(entry, Broken):
+            rows.append({"name": entry.name, "origin": entry.origin, "error": str(entry.error)})
+            continue
+        environment = registry.open(entry.name)
+        spec = environment.spec
+        rows.append(
+            {
+                "name": spec.name,
+                "version": spec.version,
+                "digest": spec.digest,
+                "resources": [r.kind for r in spec.resources],
+                "tasks": len(environment.tasks),
+                "reset": spec.reset.method.value,
+                "origin": entry.origin,
+                "error": None,
+            }
+        )
+    if json:
+        output.print_json({"environments": rows})
+    else:
+        output.show(*views.environments(rows))
+    return 0
+
+
+@app.command
+def show(
+    environment: str = "",
+    *,
+    task: Annotated[str, Parameter(help="Show one of its tasks.")] = "",
+    schema: Annotated[bool, Parameter(negative="", help="Print the JSON Schema of environment.toml, for editors.")] = False,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Show what an environment is made of, and its tasks.
+
+    Example: autoclave env show shop
+    """
+    from envs import views
+    from envs.spec import json_schema
+    from sandbox.errors import EnvironmentInvalid
+
+    if schema:
+        output.print_json(json_schema())
+        return 0
+    if not environment:
+        raise EnvironmentInvalid("which environment?", fix="autoclave env show NAME, or --schema")
+    found = _open(environment, load(home))
+    if task:
+        if task not in found.tasks:
+            raise EnvironmentInvalid(f"environment {environment} has no task {task!r}", fix=f"autoclave env show {environment}")
+        output.print_json(found.tasks[task]) if json else output.show(*views.task(found.tasks[task]))
+        return 0
+    tasks = list(found.tasks.values())
+    described = {
+        "environment": found.spec.name,
+        "spec": found.spec,
+        "tasks": {
+            "count": len(tasks),
+            "families": dict(Counter(t.family for t in tasks)),
+            "difficulties": dict(Counter(t.difficulty for t in tasks)),
+            "splits": dict(Counter(t.split for t in tasks)),
+            "ids": [t.id for t in tasks],
+        },
+    }
+    output.print_json(described) if json else output.show(*views.environment(found.spec, tasks))
+    return 0
+
+
+@app.command
+def add(directory: Path, *, home: Home = None, json: Json = False) -> int:
+    """Register the environment in DIRECTORY under its name. Its files stay where they are.
+
+    Example: autoclave env add ./my-env
+    """
+    from envs.registry import Registry
+
+    environment, link = Registry(load(home)).add(directory)
+    if json:
+        output.print_json({"environment": environment.spec.name, "digest": environment.spec.digest, "registered": link})
+    else:
+        output.show(f"{environment.spec.name} is registered. Next: autoclave env check {environment.spec.name}")
+    return 0
+
+
+@app.command
+def new(
+    name: str,
+    *,
+    kind: Annotated[Literal["files", "repo", "postgres"], Parameter(help="The kind of its first resource.")] = "files",
+    into: Annotated[Path | None, Parameter(help="The directory to make (default: ./NAME).")] = None,
+    json: Json = False,
+) -> int:
+    """Write a small environment that works, with comments on every part.
+
+    Example: autoclave env new helpdesk --kind postgres
+    """
+    from envs import skeleton
+
+    written = skeleton.write(name, kind=kind, directory=into or Path(name))
+    if json:
+        output.print_json({"environment": name, "directory": written[0].parent, "files": written})
+    else:
+        target = written[0].parent
+        output.show(*(str(path) for path in written), f"Next: autoclave env check {target}{'' if '/' in str(target) else '/'}")
+    return 0
+
+
+@app.command
+def check(
+    environment: str,
+    *,
+    method: Annotated[Method | None, Parameter(help="Verify this reset method instead of the environment's own.")] = None,
+    task: Annotated[str, Parameter(help="Start from this task's own state.")] = "",
+    score: Annotated[bool, Parameter(negative="", help="Also do each destructive action alone: seen, and undone?")] = False,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Verify that the reset works: baseline, destructive trajectories, reset, compare field by field, repeat.
+
+    Exit code 1 when a field differs, or when the probes did not see what was destroyed.
+
+    Example: autoclave env check shop --method hook
+    """
+    from envs import check as procedure
+    from envs import views
+
+    settings = load(home)
+    found = _under(_open(environment, settings), method)
+    progress = output.Progress()
+
+    async def verify() -> procedure.CheckReport:
+        from sandbox.wiring import machinery
+
+        async with machinery(settings) as (runtime, ledger):
+            await runtime.sweep()
+            return await procedure.check(found, runtime, ledger, task=task or None, score=score, say=progress.say)
+
+    report = run(verify())
+    output.print_json(report.as_json()) if json else output.show(*views.report(report))
+    return 0 if report.verdict.value == "clean" else FINDING
+
+
+@app.command
+def baseline(
+    environment: str,
+    *,
+    task: Annotated[str, Parameter(help="The baseline of this task's own start state.")] = "",
+    rebuild: Annotated[bool, Parameter(negative="", help="Build golden from the seed again first.")] = False,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Build the environment if need be, and record what fresh instances read.
+
+    Example: autoclave env baseline shop --rebuild
+    """
+    from envs import check as procedure
+    from envs import views
+
+    settings = load(home)
+    found = _open(environment, settings)
+
+    async def record() -> StartState:
+        from sandbox.wiring import machinery
+
+        async with machinery(settings) as (runtime, ledger):
+            await runtime.sweep()
+            return await procedure.baseline(found, runtime, ledger, rebuild=rebuild, task=task or None)
+
+    with output.Progress().step(f"baseline of {found.spec.name}"):
+        start = run(record())
+    if json:
+        output.print_json(
+            {
+                "environment": found.spec.name,
+                "snapshot": {"id": start.snapshot.id, "digest": start.snapshot.digest},
+                "baseline": {
+                    "key": start.baseline.key,
+                    "digest": start.baseline.digest,
+                    "fields": start.baseline.fields,
+                    "instances": start.baseline.instances,
+                    "drift": start.baseline.drift,
+                },
+            }
+        )
+    else:
+        output.show(*views.baseline(found.spec.name, start.baseline))
+    return 0
+
+
+def _open(name: str, settings: Settings) -> Environment:
+    from envs.registry import Registry
+
+    return Registry(settings).open(name)
+
+
+def _under(environment: Environment, method: Method | None) -> Environment:
+    from envs.environment import LoadedEnvironment
+    from sandbox.errors import EnvironmentInvalid
+    from sandbox.model import ResetMethod
+
+    if method is None:
+        return environment
+    if isinstance(environment, LoadedEnvironment):
+        return environment.with_reset(ResetMethod(method))
+    raise EnvironmentInvalid(f"environment {environment.spec.name} was made by a plug-in; --method works for described ones only")

@@ -1,0 +1,124 @@
+"""How environments and their checks are shown to a person."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+from sandbox.model import Baseline, EnvironmentSpec, Mismatch, TaskSpec
+
+if TYPE_CHECKING:
+    from envs.check import CheckReport
+
+_COLOURS = {"clean": "green", "mismatch": "red", "inconclusive": "yellow"}
+_ROWS = 40
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def environments(rows: Iterable[Mapping[str, Any]]) -> list[str | Table]:
+    faults: list[str | Table] = []
+    table = _table("Environments", "name", "version", "resources", "tasks", "reset", "from")
+    for row in rows:
+        if row["error"]:
+            table.add_row(row["name"], "-", "[red]cannot be used[/red]", "", "", escape(row["origin"]))
+            faults.append(f"[red]{row['name']}[/red]: {escape(row['error'])}")
+        else:
+            kinds = ", ".join(row["resources"])
+            table.add_row(row["name"], row["version"], kinds, str(row["tasks"]), row["reset"], escape(row["origin"]))
+    return [table, *faults]
+
+
+def environment(spec: EnvironmentSpec, tasks: Sequence[TaskSpec]) -> list[str | Table]:
+    """Show the parts of an environment."""
+    facts = _table(f"{spec.name} {spec.version}", "", "")
+    limits = spec.limits
+    facts.add_row("description", escape(spec.description) or "-")
+    facts.add_row("digest", spec.digest[:16])
+    facts.add_row("workdir", spec.workdir)
+    facts.add_row("reset", f"{spec.reset.method.value}{' (a hook is there too)' if spec.reset.hook else ''}")
+    facts.add_row("check", f"deep every {spec.check.deep_every} resets; training needs {spec.check.required_depth.value}")
+    facts.add_row("limits", f"{limits.memory_mb} MiB memory, {limits.cpus:g} cpus, {limits.pids} pids, {limits.disk_mb} MiB disk")
+    facts.add_row("volatile", ", ".join(escape(v.pattern) for v in spec.volatile) or "nothing")
+    facts.add_row("destructive", f"{len(spec.destructive)} actions")
+    facts.add_row("source", escape(spec.source))
+    resources = _table("Resources", "name", "kind", "options")
+    for resource in spec.resources:
+        resources.add_row(resource.name, resource.kind, escape(", ".join(f"{k} = {v}" for k, v in resource.options.items())))
+    out: list[str | Table] = [facts, resources]
+    if spec.probes:
+        probes = _table("Probes beside the default ones", "name", "kind", "resource", "depth")
+        for probe in spec.probes:
+            probes.add_row(probe.name, probe.kind, probe.resource or "-", probe.depth.value)
+        out.append(probes)
+    if tasks:
+        counts = Counter((t.family, t.difficulty) for t in tasks)
+        held = Counter(t.family for t in tasks if t.split == "held-out")
+        table = _table(f"{len(tasks)} tasks", "family", "easy", "medium", "hard", "held out")
+        for family in sorted({t.family for t in tasks}):
+            table.add_row(family, *(str(counts[family, d]) for d in ("easy", "medium", "hard")), str(held[family]))
+        out.append(table)
+    return out
+
+
+def task(spec: TaskSpec) -> list[str | Table]:
+    facts = _table(spec.id, "", "")
+    facts.add_row("family", f"{spec.family}, {spec.difficulty}, {spec.split}")
+    facts.add_row("prompt", escape(spec.prompt))
+    facts.add_row("start", ", ".join(spec.start) or "golden")
+    facts.add_row("success", escape(", ".join(f"{k} = {v}" for k, v in spec.success.items())))
+    return [facts]
+
+
+def baseline(name: str, recorded: Baseline) -> list[str | Table]:
+    lines: list[str | Table] = [
+        f"Baseline of {name}: {recorded.fields} fields, {recorded.instances} fresh instances agree (digest {recorded.digest[:16]})"
+    ]
+    if recorded.drift:
+        lines.append(_differences("Build drift: fields that differ only in a second build", recorded.drift))
+    return lines
+
+
+def report(found: CheckReport) -> list[str | Table]:
+    """Show what `env check` found, the verdict last."""
+    steps = _table(f"{found.environment}: reset by {found.method.value}", "step", "", "seconds", "")
+    for step in found.steps:
+        mark = "[green]ok[/green]" if step.ok else "[red]no[/red]"
+        steps.add_row(step.name, mark, f"{step.seconds:.2f}", escape(step.detail))
+    out: list[str | Table] = [steps]
+    if found.differences:
+        out.append(_differences("Fields that differ from the baseline after the reset", found.differences))
+    out += [f"problem: {escape(text)}" for text in found.problems]
+    if found.score is not None:
+        s = found.score
+        out.append(f"probe score: {s.caught} of {s.planted} seen without a reset, {s.repaired} gone after it")
+        if s.missed:
+            out.append(f"not seen: {', '.join(s.missed)}")
+    verdict = found.verdict.value
+    out.append(f"verdict: [bold {_COLOURS[verdict]}]{verdict}[/]")
+    return out
+
+
+def _differences(title: str, mismatches: Sequence[Mismatch]) -> Table:
+    table = _table(title, "probe", "field", "expected", "actual")
+    for item in mismatches[:_ROWS]:
+        table.add_row(item.probe, escape(item.field), _cell(item.expected), _cell(item.actual))
+    if len(mismatches) > _ROWS:
+        table.caption = f"and {len(mismatches) - _ROWS} more (--json shows all)"
+    return table
+
+
+def _cell(value: str | None) -> str:
+    if value is None:
+        return "[dim]absent[/dim]"
+    return escape(value if len(value) <= 120 else f"{value[:117]}...")
