@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -80,6 +81,18 @@ class LiveResource(Protocol):
         """Send a signal to the server's first process."""
 
     async def wait_stopped(self, timeout: float) -> bool: ...
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        role: Role,
+        binds: Sequence[Mount] = (),
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        limit_s: float = 300.0,
+    ) -> ExecResult:
+        """Run a trusted command in a throw-away sandbox over the resource's state directories of that role, writable. Nothing
+        else may write to them meanwhile."""
 
 
 class Resource(Protocol):
@@ -105,6 +118,15 @@ class Resource(Protocol):
 
     def endpoint(self, socket_dir: str) -> str:
         """Return the address by which a client reaches the server through that directory, as the agent."""
+
+    def trusted_endpoint(self, live: LiveResource) -> str:
+        """Return the address from the host with the strongest rights there are; no secret stands in it."""
+
+    def hook_access(self, live: LiveResource) -> AbstractAsyncContextManager[Mapping[str, str]]:
+        """Hold the strongest rights for a reset hook: environment variables that are worth nothing afterwards."""
+
+    async def disconnect(self, live: LiveResource) -> None:
+        """End every client's connection, also those of host processes on the agent's behalf."""
 
     async def seed(self, host: SeedHost) -> None: ...
     async def start_state(self, host: SeedHost, options: Mapping[str, Any]) -> None:

@@ -1,0 +1,1 @@
+"""Kinds of state, found by entry point: `postgres`, `repo`, `files`, `service`."""

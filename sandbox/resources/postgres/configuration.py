@@ -1,0 +1,52 @@
+"""The configuration files of a server, written once at seeding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sandbox.resources.postgres.options import SUPERUSER, PostgresOptions
+
+SOCKET_DIR = "/run/server"
+# The state is thrown away, never recovered: nothing needs to be flushed. autovacuum is off because it would change statistics,
+# and with them plans and readings, at times of its own.
+_DEFAULTS: Mapping[str, str | int | bool] = {
+    "listen_addresses": "",
+    "unix_socket_directories": SOCKET_DIR,
+    "unix_socket_permissions": "0777",  # who may come in is decided by the directory and pg_hba.conf
+    "fsync": False,
+    "synchronous_commit": False,
+    "full_page_writes": False,
+    "autovacuum": False,
+    "jit": False,
+    "max_connections": 40,
+    "shared_buffers": "32MB",
+    "min_wal_size": "2MB",
+    "max_wal_size": "256MB",
+    "checkpoint_timeout": "1h",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_destination": "stderr",
+    "logging_collector": False,
+    "log_checkpoints": False,
+}
+
+
+def postgresql_conf(options: PostgresOptions) -> str:
+    """Return what is added at the end of postgresql.conf; later lines win there."""
+    values = {**_DEFAULTS, "max_prepared_transactions": options.max_prepared_transactions, **options.settings}
+    return "".join(f"{name} = {_quoted(value)}\n" for name, value in values.items())
+
+
+def pg_hba_conf(options: PostgresOptions) -> str:
+    """The agent's role comes in by reaching the socket; everybody else, the superuser first, needs a password. The server sees the
+    agent, the manager and any other process as one and the same foreign user id, so `peer` could not tell them apart."""
+    return (
+        f'local all "{options.role}" trust\n'
+        f'local replication "{SUPERUSER}" scram-sha-256\n'
+        "local all all scram-sha-256\n"
+    )  # fmt: skip
+
+
+def _quoted(value: str | int | float | bool) -> str:
+    text = ("on" if value else "off") if isinstance(value, bool) else str(value)
+    return "'" + text.replace("'", "''") + "'"
