@@ -14,7 +14,7 @@ import pytest
 from sandbox.errors import EnvironmentInvalid, RuntimeUnavailable
 from sandbox.model import Role
 from sandbox.ports import Mount
-from sandbox.runtimes.namespaces import profile, staging
+from sandbox.runtimes.namespaces import profile, rootfs, staging
 from sandbox.runtimes.namespaces.sandbox import Sandbox
 from sandbox.settings import Settings
 
@@ -213,7 +213,7 @@ async def test_a_sandbox_that_is_not_as_claimed_is_refused_by_the_line() -> None
 async def test_an_unasked_mount_is_noticed(start: Start, passable_dir: Path, settings: Settings) -> None:
     sandbox = await start(mounts=(Mount(target="/data", layers=(str(passable_dir),), readonly=True),))
     arguments = {"inside_uid": 1000, "host_uid": sandbox.in_force["uid"], "who": "x"}
-    asked = frozenset({"/data", "/etc", "/.autoclave", "/lib", "/lib64", "/bin", "/sbin"})
+    asked = rootfs.TARGETS | {"/data", "/.autoclave"}
     profile.check_namespace(sandbox.pid, targets=asked, **arguments)
     with pytest.raises(RuntimeUnavailable, match="/data is mounted and was not asked for"):
         profile.check_namespace(sandbox.pid, targets=asked - {"/data"}, **arguments)

@@ -13,7 +13,7 @@ import os
 import select
 import time
 
-from sandbox.runtimes.namespaces.init_files import Writes, next_piece, open_file
+from sandbox.runtimes.namespaces.init_files import Writes, pieces
 from sandbox.runtimes.namespaces.init_system import (
     MARKER,
     Command,
@@ -21,6 +21,7 @@ from sandbox.runtimes.namespaces.init_system import (
     facts,
     kill_tree,
     libc_call,
+    lives,
     prefer_as_victim,
     read_some,
     signal_quietly,
@@ -60,8 +61,8 @@ from sandbox.runtimes.namespaces.wire import (
 HIGH_WATER = 1 << 20  # bytes waiting for the host; above it no pipe of a command is read
 MAX_COMMANDS = 128
 MAX_ORPHANS = 64  # pipes held open by processes that outlived their command
+VICTIMS_S = 3.0
 CHANNEL_FD = 60
-PR_SET_DUMPABLE = 4
 
 
 class Init:
@@ -72,6 +73,7 @@ class Init:
         self.inbox, self.outbox = bytearray(), bytearray()
         self.commands: dict[int, Command] = {}  # by number
         self.by_pid: dict[int, Command] = {}
+        self.ended: list[Command] = []  # reaped, not told yet
         self.owner: dict[int, Command] = {}  # by pipe
         self.orphans: list[int] = []  # read and dropped, so that what a command left behind does not die of SIGPIPE
         self.writes = Writes()
@@ -85,8 +87,6 @@ class Init:
         for fd in (channel, self.wake, self.pipes.fileno()):
             self.main.register(fd, select.EPOLLIN)
         self.listening, self.writing = True, False
-
-    # the loop and the channel
 
     def loop(self) -> None:
         self.send(HELLO, 0, read_some("/proc/self/status"))
@@ -104,10 +104,13 @@ class Init:
                     for pipe, _ in self.pipes.poll(0):
                         self.serve_pipe(pipe)
             self.expire()
+            self.settle()
             self.balance()
 
     def patience(self) -> "float | None":
-        deadlines = [c.deadline for c in self.commands.values() if not c.flags & TIMED_OUT]
+        if self.ended:
+            return 0.002
+        deadlines = [c.deadline for c in self.by_pid.values() if not c.flags & TIMED_OUT]
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 
     def balance(self) -> None:
@@ -196,18 +199,10 @@ class Init:
         self.send(FAIL, number, code.to_bytes(4, "big"))
 
     def read_file(self, number: int, path: bytes, limit: int) -> None:
-        fd = open_file(path)
-        try:
-            while True:
-                data = next_piece(fd, limit)
-                if not data:
-                    break
-                limit -= len(data)
-                self.send(CHUNK, number, data)
-                if len(self.outbox) > HIGH_WATER:
-                    self.flush(wait=True)
-        finally:
-            os.close(fd)
+        for data in pieces(path, limit):
+            self.send(CHUNK, number, data)
+            if len(self.outbox) > HIGH_WATER:
+                self.flush(wait=True)
         self.send(DONE, number)
 
     # commands
@@ -329,9 +324,18 @@ class Init:
                 return True
             command = self.by_pid.pop(pid, None)
             if command is not None:
-                self.finish(command, os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))
+                command.code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+                self.ended.append(command)
 
-    def finish(self, command: Command, code: int) -> None:
+    def settle(self) -> None:
+        """Finish the commands that have ended, those that were killed when every victim is gone."""
+        for command in list(self.ended):
+            command.victims = {pid for pid in command.victims if lives(pid)}
+            if not command.victims or time.monotonic() > command.give_up:
+                self.ended.remove(command)
+                self.finish(command)
+
+    def finish(self, command: Command) -> None:
         del self.commands[command.number]
         self.close_stdin(command)
         for fd in list(command.streams):
@@ -343,7 +347,7 @@ class Init:
             self.orphans.append(fd)
         while len(self.orphans) > MAX_ORPHANS:
             self.close_pipe(self.orphans[0])
-        self.send_exit(command, code)
+        self.send_exit(command, command.code)
 
     def send_exit(self, command: Command, code: int) -> None:
         taken = int((time.monotonic() - command.started) * 1e6)
@@ -351,13 +355,17 @@ class Init:
 
     def expire(self) -> None:
         now = time.monotonic()
-        for command in [c for c in self.commands.values() if not c.flags & TIMED_OUT and c.deadline <= now]:
+        for command in [c for c in self.by_pid.values() if not c.flags & TIMED_OUT and c.deadline <= now]:
             command.flags |= TIMED_OUT
-            kill_tree(command.pid, command.number, len(self.commands) == 1)
+            self.kill(command)
+
+    def kill(self, command: Command) -> None:
+        command.give_up = time.monotonic() + VICTIMS_S
+        command.victims |= kill_tree(command.pid, command.number, len(self.commands) == 1)
 
     def cancel(self, number: int) -> None:
         if number in self.commands:
-            kill_tree(self.commands[number].pid, number, len(self.commands) == 1)
+            self.kill(self.commands[number])
         elif self.writes.abort(number):
             self.fail(number, errno.ECANCELED)
 
@@ -367,6 +375,7 @@ class Init:
             if not self.reap():
                 break
             time.sleep(0.0005)
+        self.settle()
         for fd in list(self.orphans):
             self.close_pipe(fd)
         self.send(DONE, number)
@@ -381,7 +390,7 @@ def main() -> None:
     os.close(nothing)
     os.umask(0o022)
     os.chdir("/")
-    libc_call("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
+    libc_call("prctl", 4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
     Init(CHANNEL_FD).loop()
 
 

@@ -27,6 +27,9 @@ class Command:
         self.stdin = -1
         self.pending = bytearray()
         self.stdin_ended = False
+        self.victims: set[int] = set()  # killed with it; its end is told when they are gone
+        self.give_up = 0.0
+        self.code = 0
 
 
 def spawn(argv: "list[bytes]", cwd: bytes, env: "list[bytes]", pipes: "list[int]") -> int:
@@ -78,24 +81,35 @@ def descendants(root: int, number: int) -> "set[int]":
     return found
 
 
-def kill_tree(root: int, number: int, alone: bool) -> None:
-    """Kill a command with every descendant. Stop first, until no new one turns up: a process that forks faster than we read
-    cannot win. `alone` (no other command runs) allows the last means, killing everything."""
+def kill_tree(root: int, number: int, alone: bool) -> set[int]:
+    """Kill a command with every descendant, and return them. They are stopped before they are looked for, so that a process that
+    forks faster than we read cannot win; when this is the only command, or they still multiply, everything is stopped for that
+    moment."""
     signal_quietly(-root, _signal.SIGSTOP)
-    known = {root}
-    for _ in range(50):
+    known, frozen = {root}, False
+    for _ in range(0 if alone else 3):
         found = descendants(root, number) - known
-        if not found:
-            break
         for pid in found:
             signal_quietly(pid, _signal.SIGSTOP)
         known |= found
+        if not found:
+            break
     else:
-        if alone:
-            signal_quietly(-1, _signal.SIGKILL)
+        frozen = True
+        signal_quietly(-1, _signal.SIGSTOP)
+        known |= descendants(root, number)
     signal_quietly(-root, _signal.SIGKILL)
     for pid in known:
         signal_quietly(pid, _signal.SIGKILL)
+    if frozen:
+        signal_quietly(-1, _signal.SIGCONT)
+    return known
+
+
+def lives(pid: int) -> bool:
+    """True until a process is gone or a zombie."""
+    stat = read_some(f"/proc/{pid}/stat")
+    return bool(stat) and stat[stat.rfind(b")") + 2 : stat.rfind(b")") + 3] not in (b"Z", b"X")
 
 
 def signal_quietly(pid: int, number: int) -> None:

@@ -104,7 +104,10 @@ class Group:
     def pids(self) -> list[int] | None:
         """Every process of the sandbox and bubblewrap's own outer one; None where there is no group."""
         for path in self.paths:
-            return [int(line) for line in (path / "cgroup.procs").read_text().split()]
+            try:
+                return [int(line) for line in (path / "cgroup.procs").read_text().split()]
+            except FileNotFoundError:  # removed with its sandbox
+                return []
         return None
 
     def oom_kills(self) -> int | None:

@@ -47,8 +47,11 @@ def processes(first: int, role: Role, resource: str | None, candidates: Iterable
     inside = {m.host: m.inside for m in found}
     infos = []
     for member in found:
-        argv = ("autoclave-init",) if member.inside == 1 and _is_ours(member.host) else _argv(member.host)
-        infos.append(ProcessInfo(pid=member.inside, parent=inside.get(member.parent, 0), role=role, argv=argv, resource=resource))
+        argv: tuple[str, ...] = ("autoclave-init",) if member.inside == 1 and is_ours(member.host) else _argv(member.host)
+        if argv:  # else it ended while we looked
+            infos.append(
+                ProcessInfo(pid=member.inside, parent=inside.get(member.parent, 0), role=role, argv=argv, resource=resource)
+            )
     return tuple(infos)
 
 
@@ -128,13 +131,15 @@ def _cmdline(pid: int) -> bytes:
         return b""
 
 
-def _is_ours(pid: int) -> bool:
+def is_ours(pid: int) -> bool:
+    """True for bubblewrap itself and for the init of a command channel."""
     words = _cmdline(pid).split(b"\0")
     return words[1:2] == [b"--unsetenv"] or b"/.autoclave/init.pyc" in words
 
 
 def _argv(pid: int) -> tuple[str, ...]:
     words = _cmdline(pid).rstrip(b"\0")
-    if not words:  # a zombie or a kernel thread
-        return (f"[{fields(pid).get('Name', '?')}]",)
+    if not words:  # a zombie has none
+        name = fields(pid).get("Name")
+        return (f"[{name}]",) if name else ()
     return tuple(os.fsdecode(word) for word in words.split(b"\0"))

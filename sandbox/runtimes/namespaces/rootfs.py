@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from pathlib import Path
@@ -14,7 +15,6 @@ from sandbox.settings import Settings
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 # What is taken of the host's /etc, and nothing else: how to find libraries, names, time zones, certificates, alternatives.
 ETC_NAMES = (
-    "alternatives",
     "ca-certificates.conf",
     "debian_version",
     "ld.so.cache",
@@ -23,16 +23,19 @@ ETC_NAMES = (
     "localtime",
     "mime.types",
     "os-release",
-    "pki/tls/certs",
+    "pki/tls/certs/ca-bundle.crt",
     "profile",
     "protocols",
     "services",
     "shells",
-    "ssl/certs",
+    "ssl/certs/ca-certificates.crt",
     "ssl/openssl.cnf",
     "terminfo",
     "timezone",
 )
+_BOUND = "/etc/alternatives"  # hundreds of links, cheaper to bind than to copy
+# Where the host root mounts something besides /usr.
+TARGETS = frozenset({"/etc", _BOUND, *(f"/{name}" for name in _SYSTEM)})
 _NSSWITCH = "passwd: files\ngroup: files\nshadow: files\nhosts: files\nservices: files\nprotocols: files\n"
 
 
@@ -48,20 +51,8 @@ def arguments(settings: Settings, root: str, *, uid: int, gid: int, home: str, h
         elif path.is_dir():
             found += ["--ro-bind", str(path), str(path)]
     etc = etc_directory(settings, uid=uid, gid=gid, home=home, hostname=hostname)
-    return [
-        *found,
-        "--ro-bind",
-        str(etc),
-        "/etc",
-        "--dir",
-        "/var",
-        "--symlink",
-        "../tmp",
-        "/var/tmp",
-        "--symlink",
-        "../run",
-        "/var/run",
-    ]
+    found += ["--ro-bind", str(etc), "/etc", "--ro-bind-try", _BOUND, _BOUND, "--dir", "/var"]
+    return [*found, "--symlink", "../tmp", "/var/tmp", "--symlink", "../run", "/var/run"]
 
 
 def _image(root: str) -> list[str]:
@@ -74,8 +65,10 @@ def _image(root: str) -> list[str]:
     return ["--overlay-src", str(path), "--tmp-overlay", "/"]
 
 
+@functools.lru_cache(maxsize=32)
 def etc_directory(settings: Settings, *, uid: int, gid: int, home: str, hostname: str) -> Path:
-    """Return a directory that serves as /etc: generated accounts and names, and copies of the few host files listed above."""
+    """Return a directory that serves as /etc: generated accounts and names, and copies of the few host files listed above.
+    Remembered: what changes in the host's /etc while the manager runs is not taken over."""
     generated = {
         "passwd": f"root:x:0:0:root:/root:/bin/sh\nagent:x:{uid}:{gid}:agent:{home}:/bin/sh\n"
         "nobody:x:65534:65534:nobody:/:/bin/false\n",
@@ -97,6 +90,7 @@ def etc_directory(settings: Settings, *, uid: int, gid: int, home: str, hostname
             _copy(source, folder / name)
         for name, text in generated.items():
             (folder / name).write_text(text)
+        (folder / "alternatives").mkdir()
         (folder / "mtab").symlink_to("/proc/self/mounts")
 
     return staging.place(settings, digest.hexdigest(), fill)

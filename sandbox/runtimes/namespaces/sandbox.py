@@ -156,12 +156,12 @@ class Sandbox:
         return int(json.loads(text)["child-pid"])
 
     async def _confined(self) -> dict[str, str]:
-        """Wait until the server's own process has the filter, which is the last thing before it is executed."""
+        """Wait until the server's own program is being executed, under the filter."""
         interval = 0.0005
         while not self._child.ended.is_set():
             for member in observe.members(self.pid, self._ready.group.pids()):
                 status = observe.fields(member.host)
-                if member.inside == 2 and status.get("Seccomp") == "2":
+                if member.inside == 2 and status.get("Seccomp") == "2" and not observe.is_ours(member.host):
                     self.main_pid = member.host
                     return status
             await asyncio.sleep(interval)
@@ -172,7 +172,7 @@ class Sandbox:
         plan, host_uid = self.plan, self._settings.users.of(self.plan.role)
         owner = os.geteuid() if host_uid is None else host_uid
         profile.check_process(status, host_uid=owner, who=plan.name)
-        targets = frozenset((*(m.target.rstrip("/") for m in plan.mounts), "/etc", "/lib", "/lib64", "/bin", "/sbin", tools.INSIDE))
+        targets = rootfs.TARGETS | {tools.INSIDE, *(m.target.rstrip("/") for m in plan.mounts)}
         profile.check_namespace(self.pid, targets=targets, inside_uid=plan.uid, host_uid=owner, who=plan.name)
         if "pids" not in self._ready.groups.bases and limits.forks_can_be_bounded():
             for pid in {self.pid, self.main_pid}:

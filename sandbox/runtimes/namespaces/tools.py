@@ -145,6 +145,7 @@ def _survey(interpreter: str) -> tuple[tuple[int, int], str, list[str], list[str
     return (int(major), int(minor)), prefix, rest[:split], sorted(set(rest[split + 1 :]))
 
 
+@functools.cache
 def joined() -> str:
     """Join the modules of the init into one program: their imports of each other are dropped, the last one's main runs."""
     body: list[ast.stmt] = []
@@ -179,6 +180,12 @@ def _compiled(settings: Settings, interpreter: str, version: tuple[int, int]) ->
     )
 
 
+def _names(library: Path) -> set[str]:
+    """Every name by which a library may be asked for: its own, and those of the links beside it that lead to it."""
+    prefix = library.name.split(".so")[0].split("-")[0]
+    return {library.name, *(p.name for p in library.parent.glob(f"{prefix}*.so*") if p.resolve() == library.resolve())}
+
+
 def _bundled(
     settings: Settings, interpreter: str, version: tuple[int, int], prefix: str, modules: list[str], libraries: list[str]
 ) -> tuple[Path, str]:
@@ -191,7 +198,8 @@ def _bundled(
         shutil.copy2(interpreter, folder / "bin" / "python3")
         (folder / "libraries").mkdir()
         for path in libraries:
-            shutil.copy2(path, folder / "libraries" / Path(path).name)
+            for name in _names(Path(path)):
+                shutil.copy2(path, folder / "libraries" / name)
         standard = folder / "lib" / f"python{version[0]}.{version[1]}"
         for source in map(Path, modules):
             below = Path(*source.parts[source.parts.index(standard.name) + 1 :])
