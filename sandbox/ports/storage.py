@@ -56,7 +56,8 @@ class Tree(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """How a sandbox sees a directory. One layer and no upper: a bind. With `upper`: an overlay (work beside it)."""
+    """How a sandbox sees a directory. One layer and no upper: a bind. With `upper`: an overlay (work beside
+    it). Several layers and no upper: a read-only overlay."""
 
     target: str
     layers: tuple[str, ...]  # top first

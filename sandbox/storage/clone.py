@@ -84,5 +84,8 @@ class StoredClone:
 
 def _timed(method: Method, origin: SealedDir, layout: Layout) -> IdentityProof:
     start = time.perf_counter()
-    proof = method.prove(origin.layers, layout)
+    try:
+        proof = method.prove(origin.layers, layout)
+    except OSError as error:
+        proof = IdentityProof(method=method.name, holds=False, detail=f"the clone could not be read: {error}")
     return replace(proof, seconds=time.perf_counter() - start)

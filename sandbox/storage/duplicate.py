@@ -11,7 +11,6 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from sandbox.errors import EnvironmentInvalid
 from sandbox.storage.ioctl import clone_file
 from sandbox.storage.tree import HOST_XATTRS, HostTree, Node, PlainTree, raw_xattrs
 
@@ -41,25 +40,22 @@ def copy_tree(source: HostTree, target: Path, *, share_blocks: bool = False, xat
     top = source.top()
     directories = [(top, os.fspath(target))]
     os.mkdir(target, 0o700)
-    try:
-        for node in source.nodes():
-            place = f"{target}/{node.path}"
-            if stat.S_ISDIR(node.status.st_mode):
-                os.mkdir(place, 0o700)
-                directories.append((node, place))
+    for node in source.nodes():
+        place = f"{target}/{node.path}"
+        if stat.S_ISDIR(node.status.st_mode):
+            os.mkdir(place, 0o700)
+            directories.append((node, place))
+            continue
+        if node.status.st_nlink > 1:
+            key = (node.layer, node.status.st_dev, node.status.st_ino)
+            if key in first_names:
+                os.link(first_names[key], place, follow_symlinks=False)
                 continue
-            if node.status.st_nlink > 1:
-                key = (node.layer, node.status.st_dev, node.status.st_ino)
-                if key in first_names:
-                    os.link(first_names[key], place, follow_symlinks=False)
-                    continue
-                first_names[key] = place
-            _copy_one(node, place, source, share_blocks, xattr_name)
-        # Last and from below, since filling a directory changes its times and may need rights that it does not grant.
-        for node, place in reversed(directories):
-            _dress(node, place, source, xattr_name)
-    except PermissionError as error:
-        raise unreadable(error) from error
+            first_names[key] = place
+        _copy_one(node, place, source, share_blocks, xattr_name)
+    # Last and from below, since filling a directory changes its times and may need rights that it does not grant.
+    for node, place in reversed(directories):
+        _dress(node, place, source, xattr_name)
 
 
 def rename_xattrs(top: Path, xattr_name: XattrName) -> None:
@@ -79,14 +75,6 @@ def rename_xattrs(top: Path, xattr_name: XattrName) -> None:
             os.removexattr(node.host, name, follow_symlinks=False)
             if closed:
                 os.chmod(node.host, mode)
-
-
-def unreadable(error: OSError) -> EnvironmentInvalid:
-    """Say what an ordinary user's manager cannot read, and what to do."""
-    return EnvironmentInvalid(
-        f"cannot save the state: {error.filename!r} cannot be read by its owner, under which the manager runs",
-        fix="Give its owner read rights before the state is saved (chmod -R u+rX), or run the manager as root",
-    )
 
 
 def _copy_one(node: Node, place: str, source: HostTree, share_blocks: bool, xattr_name: XattrName) -> None:

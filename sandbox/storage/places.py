@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.errors import LimitReached, RuntimeUnavailable
+from sandbox.errors import AutoclaveError, EnvironmentInvalid, LimitReached, RuntimeUnavailable
 from sandbox.model import Role
 from sandbox.settings import Settings
 from sandbox.storage.method import Owner
@@ -94,18 +94,31 @@ def own_directory(path: Path, mode: int) -> None:
 
 
 @contextmanager
-def full_disk_is_a_limit(place: Path, doing: str) -> Iterator[None]:
-    """Turn a full disk or quota into LimitReached that names the place."""
+def disk_errors(place: Path, doing: str) -> Iterator[None]:
+    """Turn what a disk can answer into our errors, which name the place: full, a path that is too long, no right to read."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
+        raise _meaning(error, place, doing) from error
+
+
+def _meaning(error: OSError, place: Path, doing: str) -> AutoclaveError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
         what = "no space is left" if error.errno == errno.ENOSPC else "the disk quota is used up"
-        raise LimitReached(
+        return LimitReached(
             f"{what} in {place} while {doing}",
             fix="Free space there (`autoclave gc`), or set AUTOCLAVE_STORE or AUTOCLAVE_SCRATCH to a larger place",
-        ) from error
+        )
+    if error.errno == errno.ENAMETOOLONG:
+        return EnvironmentInvalid(
+            f"a path of the state is longer than the system allows, found while {doing}", fix="Remove or flatten that directory"
+        )
+    if error.errno == errno.EACCES:
+        return EnvironmentInvalid(
+            f"{error.filename!r} cannot be read by its owner, under which the manager runs; found while {doing}",
+            fix="Give its owner read rights before the state is saved (chmod -R u+rX), or run the manager as root",
+        )
+    return RuntimeUnavailable(f"{doing} failed in {place}: {error}", fix="Look for disk errors in the kernel's log (dmesg)")
 
 
 def _must_pass(uid: int, directory: Path, role: Role) -> None:

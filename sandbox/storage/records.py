@@ -33,19 +33,23 @@ class Records:
     def __init__(self, snapshots: Path) -> None:
         self._snapshots = snapshots
         self._records: dict[str, Record] = {}
-        for file in sorted(snapshots.glob(f"*{_SUFFIX}")):
-            try:
-                record = _read(file)
-            except (OSError, ValueError, KeyError, TypeError):
-                logger.warning(
-                    "unreadable record of a sealed directory; the directory counts as missing", extra={"path": str(file)}
-                )
-                continue
-            self._records[record.id] = record
+        self.reload()
+
+    def reload(self) -> None:
+        """Read every record again: another process with the same store may have sealed something."""
+        for half in self._snapshots.glob("*.half"):
+            half.unlink(missing_ok=True)
+        self._records = {r.id: r for f in sorted(self._snapshots.glob(f"*{_SUFFIX}")) if (r := _read_or_warn(f)) is not None}
 
     def find(self, sealed: SealedDir) -> Record | None:
-        record = self._records.get(self.id_of(sealed))
-        return record if record is not None and record.sealed.layers == sealed.layers else None
+        """Return the record of a sealed directory, also when another process has made it."""
+        known = self.id_of(sealed)
+        if known and known not in self._records:
+            record = _read_or_warn(self._snapshots / f"{known}{_SUFFIX}")
+            if record is not None:
+                self._records[known] = record
+        found = self._records.get(known)
+        return found if found is not None and found.sealed.layers == sealed.layers else None
 
     def id_of(self, sealed: SealedDir) -> str:
         """Return the id under which a directory is kept, or "" when it lies elsewhere."""
@@ -95,6 +99,16 @@ class Records:
         wanted = {layer for r in self._records.values() if r.id in keep for layer in r.sealed.layers}
         wanted.update(layer for layers in in_use for layer in layers)
         return tuple(r.id for r in self._records.values() if r.sealed.layers[0] not in wanted)
+
+
+def _read_or_warn(file: Path) -> Record | None:
+    try:
+        return _read(file)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        logger.warning("unreadable record of a sealed directory; it counts as missing", extra={"path": str(file)})
+        return None
 
 
 def _read(file: Path) -> Record:

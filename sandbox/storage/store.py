@@ -19,9 +19,8 @@ from sandbox.ports import Clone
 from sandbox.storage.background import Deletions
 from sandbox.storage.clone import StoredClone
 from sandbox.storage.digest import TreeDigest, digest_tree
-from sandbox.storage.duplicate import unreadable
 from sandbox.storage.method import Layout, Method
-from sandbox.storage.places import CLONES, TRASH, Places, directories, full_disk_is_a_limit
+from sandbox.storage.places import CLONES, TRASH, Places, directories, disk_errors
 from sandbox.storage.records import Record, Records
 
 logger = logging.getLogger(__name__)
@@ -85,7 +84,7 @@ class Store:
         if not isinstance(clone, StoredClone) or clone not in self._live:
             raise SnapshotMissing("only a live clone of this storage can be sealed", fix="Make the clone with this storage")
         layout = clone.layout
-        needs = await in_thread(self._needs, layout)
+        needs = await in_thread(self._needs, clone, layout)
         holder = self._places.name_for(self._places.snapshots, clone.origin.name)
         self._within_budget(needs)
         clone.consumed()
@@ -109,11 +108,7 @@ class Store:
             raise SnapshotMissing(
                 f"{sealed.name!r} is not in the store {self._places.snapshots}", fix="Build its environment again"
             )
-        try:
-            found = await in_thread(digest_tree, self._methods[record.storage].sealed_tree(sealed.layers))
-        except FileNotFoundError:
-            return False
-        return found.digest == sealed.digest
+        return await in_thread(self._verify, self._methods[record.storage], sealed)
 
     async def remove(self, sealed: SealedDir) -> None:
         """Where other sealed directories or live clones lie on it, its layer goes with the last of them."""
@@ -164,7 +159,7 @@ class Store:
         return clone
 
     def _lay_out(self, origin: SealedDir, holder: Path) -> Layout:
-        with full_disk_is_a_limit(holder.parent, f"cloning {origin.name!r}"):
+        with disk_errors(holder.parent, f"cloning {origin.name!r}"):
             self._places.make_holder(holder, origin.role)
             if not origin.layers:
                 return self._method.blank(holder, self._places.owner(origin.role))
@@ -177,13 +172,10 @@ class Store:
 
     def _seal(self, clone: StoredClone, layout: Layout, holder: Path) -> Record:
         name, role = clone.origin.name, clone.role
-        with full_disk_is_a_limit(holder.parent, f"sealing {name!r}"):
+        with disk_errors(holder.parent, f"sealing {name!r}"):
             self._places.make_holder(holder, role)
             layers = self._method.seal(layout, holder)
-            try:
-                whole = digest_tree(self._method.sealed_tree(layers))
-            except PermissionError as error:
-                raise unreadable(error) from error
+            whole = digest_tree(self._method.sealed_tree(layers))
             holder.chmod(0o500)
             sealed = SealedDir(name=name, layers=layers, digest=whole.digest, role=role, bytes=whole.bytes, files=whole.files)
             own = self._own_bytes(layers, whole)
@@ -191,11 +183,16 @@ class Store:
             self._records.save(record)
         return record
 
-    def _needs(self, layout: Layout) -> int:
-        try:
+    def _verify(self, method: Method, sealed: SealedDir) -> bool:
+        with disk_errors(self._places.snapshots, f"verifying {sealed.name!r}"):
+            try:
+                return digest_tree(method.sealed_tree(sealed.layers)).digest == sealed.digest
+            except FileNotFoundError:
+                return False
+
+    def _needs(self, clone: StoredClone, layout: Layout) -> int:
+        with disk_errors(layout.holder.parent, f"measuring {clone.origin.name!r}"):
             return self._method.seal_needs(layout)
-        except PermissionError as error:
-            raise unreadable(error) from error
 
     def _own_bytes(self, layers: tuple[str, ...], whole: TreeDigest) -> int:
         alone = Layout(holder=Path(layers[0]).parent, layers=layers[:1])
@@ -250,6 +247,7 @@ class Store:
 
     def _sweep(self, keep: Collection[str]) -> tuple[str, ...]:
         gone: list[str] = []
+        self._records.reload()
         unused = set(self._records.unused(keep, self._layers_in_use()))
         known = {record.id for record in self._records.all()}
         # Without a record it is half made, unless it is being made right now.
