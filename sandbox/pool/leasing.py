@@ -184,7 +184,7 @@ class Leasing:
             raise PoolBroken(self.closed)
         if prepared.broken is not None:
             raise prepared.broken
-        if prepared.breaker.is_open and not prepared.members:
+        if prepared.breaker.is_open and not prepared.members and not prepared.creating and not prepared.breaker.can_try():
             raise PoolBroken(
                 f"no namespace of {prepared.name} can be made: {prepared.breaker.reason}",
                 fix=f"the next attempt is in {prepared.breaker.retry_after_s:.0f} s; `autoclave doctor` looks at the machine",

@@ -428,3 +428,17 @@ async def test_an_end_that_the_ledger_could_not_write_is_written_later(bench: An
     assert len(await bench.ledger.leases()) == 1
     await bench.clock.advance(2)
     assert (await pool.cleared([session.trajectory_id], timeout=5))[session.trajectory_id].state is ClearanceState.CLEARED
+
+
+async def test_a_golden_that_was_tampered_with_is_noticed_at_the_next_restore(bench: Any) -> None:
+    pool = await bench.open(memory_environment())
+    async with pool.session("memory", wait=5) as session:
+        bench.storage.content(pool.environment("memory").golden.snapshot.dirs[0])["deep/settings"] = (
+            "tampered"  # no quick probe reads it
+        )
+    await bench.quiet()
+    clearance = await state(bench, session)
+    assert clearance.state is ClearanceState.QUARANTINED
+    with pytest.raises(SealBroken):
+        await pool.acquire("memory", wait=5)
+    assert list(await bench.ledger.namespaces()) == []
