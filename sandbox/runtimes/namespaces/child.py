@@ -61,9 +61,10 @@ class Child:
             self.exit_code = 128 - code if code < 0 else code
             self.ended.set()
 
-    def kill(self) -> None:
+    def signal(self, number: int) -> None:
+        """Signal it, not yet reaped as it is."""
         if self.exit_code is None:
-            self._process.kill()
+            self._process.send_signal(number)
 
 
 class Output:

@@ -55,6 +55,19 @@ def processes(first: int, role: Role, resource: str | None, candidates: Iterable
     return tuple(infos)
 
 
+def children(pid: int) -> list[int]:
+    """Host pids of a process's own children."""
+    return [other for other in _everyone() if fields(other).get("PPid") == str(pid)]
+
+
+def strays(label: str) -> list[int]:
+    """Host pids of bubblewrap processes whose label starts so, wherever they come from."""
+    wanted = os.fsencode(label)
+    return [
+        pid for pid in _everyone() if (words := _cmdline(pid).split(b"\0"))[1:2] == [b"--unsetenv"] and words[2].startswith(wanted)
+    ]
+
+
 def fields(pid: int) -> dict[str, str]:
     """Return /proc/<pid>/status as a mapping; empty when the process is gone."""
     try:

@@ -238,7 +238,7 @@ class Sandbox:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
         else:
-            self._child.kill()
+            await self._kill_unborn()
         try:
             if not await self.wait(timeout):
                 raise self._lost(f"it could not be killed within {timeout:g} s")
@@ -252,6 +252,15 @@ class Sandbox:
                     os.close(fd)
             self._first = self._main = -1
             await in_thread(self._ready.group.remove, timeout=2.0)
+
+    async def _kill_unborn(self) -> None:
+        """Kill bubblewrap before it has told its child's pid. Alone it would leave that child waiting for it for ever."""
+        self._child.signal(signal.SIGSTOP)
+        born = await in_thread(observe.children, self._child.pid)
+        for pid in born:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._child.signal(signal.SIGKILL)
 
     async def processes(self) -> tuple[ProcessInfo, ...]:
         """Every process inside, read from the host's /proc by PID namespace."""
@@ -311,7 +320,7 @@ def _spawn(plan: SandboxPlan, settings: Settings, ready: _Prepared) -> tuple[San
             ours.callback(os.close, fd)
         arguments = [*ready.arguments, "--seccomp", str(filter_fd), "--info-fd", str(info_out)]
         bounds = limits.resource_limits(plan.limits, ready.groups)
-        words = ["--unsetenv", f"autoclave:{limits.tag(settings)}:{plan.name}", "--args", str(args_in), "--", *command]
+        words = ["--unsetenv", f"{label(settings)}{plan.name}", "--args", str(args_in), "--", *command]
         direct = limits.may_bound_others()
         child = Child.start(
             [str(ready.bwrap.path), *words] if direct else limits.in_shell(str(ready.bwrap.path), words, bounds),
@@ -327,11 +336,29 @@ def _spawn(plan: SandboxPlan, settings: Settings, ready: _Prepared) -> tuple[San
             _write_all(args_out, encoded(arguments))
             output = Output(said_in, plan.log, plan.log_bytes)
         except BaseException:
-            child.kill()
+            child.signal(signal.SIGKILL)  # it has no arguments yet, and so no child
             raise
         os.set_blocking(info_in, False)
         ours.pop_all()
         return Sandbox(plan, settings, ready, child, output), info_in, near
+
+
+def label(settings: Settings) -> str:
+    """How the command line of every bubblewrap of this home begins, after `--unsetenv`: see `sweep`."""
+    return f"autoclave:{limits.tag(settings)}:"
+
+
+def sweep(settings: Settings) -> tuple[str, ...]:
+    """Kill what an earlier manager of this home left: its control groups' members, and bubblewraps that outlived it. Call it
+    before any sandbox of this home is started; return what was found. Blocking."""
+    found = [f"control group {name}" for name in limits.detected(settings).sweep()]
+    for pid in observe.strays(label(settings)):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            for child in observe.children(pid):
+                os.kill(child, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
+            found.append(f"process {pid}")
+    return tuple(found)
 
 
 def _write_all(fd: int, data: bytes) -> None:
