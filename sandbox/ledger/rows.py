@@ -52,7 +52,10 @@ def text(value: str) -> str:
     """Return what SQLite can store: names that are no UTF-8 (lone surrogates) in escaped form."""
     if value.isascii():
         return value
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    try:
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # surrogates that stand for no byte
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def listed(values: Iterable[str]) -> str:
