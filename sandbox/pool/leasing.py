@@ -143,11 +143,16 @@ class Leasing:
     async def recycle(self, namespace: Namespace, *, since: float | None = None) -> bool:
         """Bring a namespace back to ready, or out of service; then let the next one have it."""
         prepared = namespace.environment
+        # A state that is replaced anyway is replaced by the one that somebody waits for.
+        promised = prepared.waiting.promise(namespace) if prepared.spec.reset.method.replaces else None
         try:
-            ready = await self._resetter.recycle(namespace)
+            ready = await self._resetter.recycle(namespace, start=promised.wants if promised is not None else None)
         except BaseException:
             await self.out_of_service(namespace)
             raise
+        finally:
+            if promised is not None and namespace.state is not State.READY:
+                promised.promised = None
         if since is not None:
             prepared.cycle_s += 0.2 * (max(0.0, self.ports.clock.now().timestamp() - since) - prepared.cycle_s)
         if ready:
@@ -203,7 +208,7 @@ class Leasing:
         if (namespace := prepared.take(start.snapshot.id)) is not None:
             return namespace
         try:
-            waiter = prepared.waiting.join(priority)
+            waiter = prepared.waiting.join(priority, wants=start)
         except LimitReached as error:
             raise self._busy(prepared, error.message) from error
         self._wake()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sandbox.errors import AutoclaveError, LimitReached
 from sandbox.ports import Clock
@@ -18,12 +18,14 @@ T = TypeVar("T")
 
 
 class Waiter(Generic[T]):
-    """One request that waits."""
+    """One request that waits. `wants` is what it would best be given; `promised` is what is being made so for it."""
 
-    __slots__ = ("_future", "key")
+    __slots__ = ("_future", "key", "promised", "wants")
 
-    def __init__(self, key: tuple[float, int]) -> None:
+    def __init__(self, key: tuple[float, int], wants: Any = None) -> None:
         self.key = key
+        self.wants = wants
+        self.promised: T | None = None
         self._future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def __lt__(self, other: Waiter[T]) -> bool:
@@ -72,7 +74,7 @@ class WaitingLine(Generic[T]):
     def __len__(self) -> int:
         return sum(not waiter.gone for waiter in self._heap)
 
-    def join(self, priority: int = 0) -> Waiter[T]:
+    def join(self, priority: int = 0, *, wants: Any = None) -> Waiter[T]:
         """Take a place; raise LimitReached when the line is full."""
         if len(self._heap) >= self._limit:
             self._sweep()
@@ -82,12 +84,24 @@ class WaitingLine(Generic[T]):
                     fix="ask again later, or open the pool with a larger size",
                 )
         self._joined += 1
-        waiter: Waiter[T] = Waiter((self._clock.monotonic() / self._ageing_s - priority, self._joined))
+        waiter: Waiter[T] = Waiter((self._clock.monotonic() / self._ageing_s - priority, self._joined), wants)
         heapq.heappush(self._heap, waiter)
         return waiter
 
+    def promise(self, thing: T) -> Waiter[T] | None:
+        """Say for whom `thing` is being made ready: the first in order that has no promise yet. It is an aim, not a claim."""
+        open_ones = [waiter for waiter in self._heap if waiter.promised is None and not waiter.gone]
+        if not open_ones:
+            return None
+        first = min(open_ones)
+        first.promised = thing
+        return first
+
     def hand(self, thing: T) -> bool:
-        """Offer `thing` in order until someone accepts; False when nobody waits."""
+        """Offer `thing` to whom it was promised, else in order until someone accepts; False when nobody waits."""
+        for waiter in self._heap:
+            if waiter.promised is thing and waiter.offer(thing):
+                return True
         while self._heap:
             if heapq.heappop(self._heap).offer(thing):
                 return True

@@ -412,7 +412,8 @@ async def test_an_instance_that_cannot_be_revoked_is_treated_as_lost_and_restore
 async def test_an_end_that_the_ledger_could_not_write_is_written_later(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = await bench.open(memory_environment())
     session = await pool.acquire("memory", wait=5)
-    end_lease, refused = bench.ledger.end_lease, []
+    end_lease = bench.ledger.end_lease
+    refused: list[Any] = []
 
     async def full(*args: Any, **kwargs: Any) -> Any:
         if not refused:
@@ -442,3 +443,16 @@ async def test_a_golden_that_was_tampered_with_is_noticed_at_the_next_restore(be
     with pytest.raises(SealBroken):
         await pool.acquire("memory", wait=5)
     assert list(await bench.ledger.namespaces()) == []
+
+
+async def test_a_reset_goes_straight_to_the_start_state_that_somebody_waits_for(bench: Any) -> None:
+    pool = await bench.open(memory_environment(tasks=TASKS))
+    async with pool.session("memory", task="task-1", wait=5) as session:
+        waiting = asyncio.create_task(pool.acquire("memory", task="task-2", wait=5))
+        await asyncio.sleep(0.05)
+        before = bench.runtime.faults.calls["restore"]
+    async with await waiting as after:
+        assert (await after.run(["get", "orders"])).text == "2"
+        assert bench.runtime.faults.calls["restore"] == before + 1
+    found = await pool.cleared([session.trajectory_id], timeout=5)
+    assert found[session.trajectory_id].state is ClearanceState.CLEARED

@@ -111,3 +111,16 @@ async def test_the_breaker_opens_after_failures_in_a_row_and_lets_one_attempt_th
     breaker.succeeded()
     assert not breaker.is_open
     assert breaker.can_try()
+
+
+async def test_what_is_made_ready_for_someone_goes_to_them_while_they_wait() -> None:
+    waiting = line()
+    first, second = waiting.join(wants="a"), waiting.join(wants="b")
+    assert waiting.promise("namespace 1") is first
+    assert waiting.promise("namespace 2") is second
+    assert waiting.promise("namespace 3") is None
+    assert waiting.hand("namespace 2")
+    assert (first.gone, second.gone) == (False, True)
+    first.promised = None  # namespace 1 was retired
+    assert waiting.hand("namespace 4")
+    assert first.gone
