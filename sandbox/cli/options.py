@@ -1,0 +1,22 @@
+"""Options that several commands share, so that they read the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from sandbox import settings
+from sandbox.settings import Settings
+
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON object on stdout and nothing else.")]
+Home = Annotated[Path | None, Parameter(name="--home", help="Where the ledger and reports lie (default: $AUTOCLAVE_HOME).")]
+Size = Annotated[int, Parameter(name="--size", help="Namespaces per environment.")]
+By = Annotated[str, Parameter(name="--by", help="Who decides this; written into the ledger.")]
+Reason = Annotated[str, Parameter(name="--reason", help="Why; written into the ledger.")]
+
+
+def load(home: Path | None) -> Settings:
+    """Read the settings, with `--home` winning over the environment."""
+    return settings.load(home=home)
