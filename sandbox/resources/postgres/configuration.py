@@ -31,9 +31,14 @@ _DEFAULTS: Mapping[str, str | int | bool] = {
 }
 
 
-def postgresql_conf(options: PostgresOptions) -> str:
+# By the first major version that knows them. Workers for reading ahead are processes that each start would wait for.
+_SINCE: Mapping[int, Mapping[str, str | int | bool]] = {18: {"io_method": "sync"}}
+
+
+def postgresql_conf(options: PostgresOptions, major: int) -> str:
     """Return what is added at the end of postgresql.conf; later lines win there."""
-    values = {**_DEFAULTS, "max_prepared_transactions": options.max_prepared_transactions, **options.settings}
+    newer = {name: value for since, values in _SINCE.items() if major >= since for name, value in values.items()}
+    values = {**_DEFAULTS, **newer, "max_prepared_transactions": options.max_prepared_transactions, **options.settings}
     return "".join(f"{name} = {_quoted(value)}\n" for name, value in values.items())
 
 

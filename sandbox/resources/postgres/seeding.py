@@ -43,7 +43,7 @@ async def initialise(host: SeedHost, binaries: PostgresBinaries, options: Postgr
     command = f"ALTER ROLE {SUPERUSER} PASSWORD '{access.verifier(password)}';\n".encode()
     await run((binaries.program("postgres"), "--single", "-D", target, "postgres"), "setting the superuser's password", command)
     append = ("/bin/sh", "-ec", 'cat >> "$1/postgresql.conf"', "sh", target)
-    await run(append, "writing postgresql.conf", configuration.postgresql_conf(options).encode())
+    await run(append, "writing postgresql.conf", configuration.postgresql_conf(options, binaries.major).encode())
     for name, text in (
         ("pg_hba.conf", configuration.pg_hba_conf(options)),
         (access.PASSFILE, access.passfile_line(password)),

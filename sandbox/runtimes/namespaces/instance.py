@@ -1,0 +1,317 @@
+"""One running copy of an environment: a sandbox for its agent and one for each server, replaced as a whole or reset in place."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from sandbox.aio import run_shielded
+from sandbox.errors import AutoclaveError, EnvironmentInvalid, InstanceLost, LimitReached, ResetFailed, SnapshotMissing
+from sandbox.model import ExecResult, NamespaceId, Snapshot
+from sandbox.ports import Storage
+from sandbox.resources.at_rest import AtRest
+from sandbox.runtimes.namespaces.channel import Channel
+from sandbox.runtimes.namespaces.plans import Plans
+from sandbox.runtimes.namespaces.sandbox import Sandbox
+from sandbox.runtimes.namespaces.snapshots import joined, seal_all
+from sandbox.runtimes.namespaces.sockets import SocketDirs
+from sandbox.runtimes.namespaces.subject import Subject
+from sandbox.runtimes.namespaces.together import together
+from sandbox.runtimes.namespaces.watch import watch_disk
+from sandbox.runtimes.namespaces.world import World
+from sandbox.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class NamespaceInstance:
+    """Implements `Instance`. Made by `open`, ended by `close`."""
+
+    def __init__(self, settings: Settings, storage: Storage, plans: Plans, namespace: NamespaceId, snapshot: Snapshot) -> None:
+        self.settings, self._storage, self.plans = settings, storage, plans
+        self.namespace, self.snapshot = namespace, snapshot
+        self.generation = 0
+        self.sockets = SocketDirs(settings)
+        self.name = f"{namespace}.{self.sockets.token}"
+        self._world: World | None = None
+        self.in_place = False
+        self.rebased = False  # its clones were made anew in the middle of a lineage
+        self._used = False
+        self._written = 0  # bytes that earlier clones of this lineage held
+        self._stopped: str | None = None
+        self._revoked = False
+        self._watcher: asyncio.Task[None] | None = None
+        self._leftover: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        settings: Settings,
+        storage: Storage,
+        plans: Plans,
+        snapshot: Snapshot,
+        namespace: NamespaceId,
+        generation: int,
+    ) -> NamespaceInstance:
+        """Clone, prove, start. Nothing is left when that fails."""
+        instance = cls(settings, storage, plans, namespace, snapshot)
+        try:
+            world = await World.prepare(settings, storage, plans, instance.sockets, snapshot, instance.name)
+            instance._world = world
+            await instance._come_up(world, generation)
+        except BaseException:
+            await run_shielded(instance.close())
+            raise
+        return instance
+
+    async def _come_up(self, world: World, generation: int) -> None:
+        await world.start(generation)
+        self._world, self.generation = world, generation
+        self._revoked, self._used, self._stopped = False, False, None
+        self._watcher = asyncio.ensure_future(
+            watch_disk(self._usage, lambda: self._used, self.plans.spec.limits.disk_mb, self._stop, self.namespace)
+        )
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def world(self) -> World:
+        if self._world is None:
+            raise InstanceLost(f"the instance of namespace {self.namespace} is closed", fix="ask for a new session")
+        return self._world
+
+    @property
+    def in_force(self) -> Mapping[str, Any]:
+        agent = self._world.agent if self._world else None
+        sandboxes = dict(agent.in_force) if agent else {}
+        users = self.settings.users
+        return {
+            **sandboxes,
+            "runtime": "namespaces",
+            "isolation": self.plans.spec.isolation.value,
+            "storage": self._storage.name,
+            "users": "the manager's own" if users.agent is None else f"agent {users.agent}, servers {users.server}",
+            "limits_of": "each sandbox of the instance by itself",
+            "reset_scope": "in place" if self.in_place else "instance: every process, file and server",
+            "resources": {r.spec.name: dict(r.in_force) for r in self.plans.resources},
+        }
+
+    # what the session does
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        limit_s: float | None = None,
+        output_bytes: int | None = None,
+    ) -> ExecResult:
+        channel = self._channel()
+        try:
+            return await channel.run(argv, stdin=stdin, env=env, cwd=cwd, limit_s=limit_s, output_bytes=output_bytes)
+        except InstanceLost as error:
+            raise self._reason() or error from None
+
+    async def read_file(self, path: str, *, limit_bytes: int = 16_000_000) -> bytes:
+        return await self._channel().read_file(path, limit_bytes=limit_bytes)
+
+    async def write_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+        await self._channel().write_file(path, data, mode=mode)
+
+    def endpoint(self, resource: str) -> str:
+        self._used = True
+        found = next((r for r in self.plans.resources if r.spec.name == resource), None)
+        if found is None:
+            names = ", ".join(r.spec.name for r in self.plans.resources)
+            raise EnvironmentInvalid(f"environment {self.plans.spec.name} has no resource {resource!r}", fix=f"it has {names}")
+        return found.endpoint(str(self.sockets.address(resource)))
+
+    def _channel(self) -> Channel:
+        if (reason := self._reason()) is not None:
+            raise reason
+        agent = self.world.agent
+        if self._revoked or agent is None:
+            raise InstanceLost(f"the access to namespace {self.namespace} was revoked", fix="ask for a new session")
+        self._used = True
+        return agent.channel
+
+    def _reason(self) -> LimitReached | None:
+        if self._stopped is None:
+            return None
+        return LimitReached(f"namespace {self.namespace} was stopped: {self._stopped}", fix="write less, or raise limits.disk_mb")
+
+    # what the pool does
+
+    async def quiesce(self) -> None:
+        await self._channel().quiesce()
+        await self.world.disconnect()
+
+    async def revoke(self) -> None:
+        """Where the next reset replaces everything, the servers end with the agent; else every connection to them does."""
+        await run_shielded(self._revoke(keep_servers=not self.plans.spec.reset.method.replaces))
+
+    async def _revoke(self, *, keep_servers: bool) -> None:
+        self._revoked = True
+        self._cancel_watch()
+        self.sockets.revoke()
+        if self._world is None:
+            return
+        if keep_servers:
+            await self._world.kill_agent()
+            await self._world.disconnect()
+        else:
+            await self._world.kill()
+
+    async def restore(self, snapshot: Snapshot, generation: int) -> None:
+        try:
+            async with self._failing("restore"):
+                await self._replace(snapshot, generation)
+        except BaseException:
+            await run_shielded(self._down())
+            raise
+
+    async def _replace(self, snapshot: Snapshot, generation: int) -> None:
+        old, prepared = self._world, list[World]()
+
+        async def prepare() -> None:
+            prepared.append(await World.prepare(self.settings, self._storage, self.plans, self.sockets, snapshot, self.name))
+
+        try:
+            await together(self._revoke(keep_servers=False), prepare())
+        except BaseException:
+            for world in prepared:
+                await run_shielded(world.destroy())
+            raise
+        self._world = prepared[0]
+        if old is not None:
+            self._later(old)
+        self.snapshot, self.in_place, self.rebased, self._written = snapshot, False, False, 0
+        await self._come_up(prepared[0], generation)
+
+    async def reset_in_place(self, generation: int, *, hook: Sequence[str] | None) -> None:
+        try:
+            async with self._failing("hook" if hook is not None else "clean"):
+                await self._revoke(keep_servers=True)
+                await self.world.start_servers()
+                await (self._clean() if hook is None else self._run_hook(hook))
+                await self.world.disconnect()
+                self.in_place = True
+                await self._come_up(self.world, generation)
+        except BaseException:
+            await run_shielded(self._down())
+            raise
+
+    async def _run_hook(self, hook: Sequence[str]) -> None:
+        """In a sandbox like the agent's in which nothing of the agent's runs, with the strongest rights for as long as it takes."""
+        limit = self.plans.spec.reset.hook_limit_s
+        async with AsyncExitStack() as stack:
+            env: dict[str, str] = {}
+            for resource in self.plans.resources:
+                env.update(await stack.enter_async_context(resource.hook_access(self.world.lives[resource.spec.name])))
+            plan = await self.plans.agent(f"{self.name}.hook", self.world.clones, self.world.servers, hooks=True)
+            async with await Sandbox.start(plan, self.settings) as sandbox:
+                done = await sandbox.channel.run(hook, env=env, limit_s=limit)
+        if done.timed_out:
+            raise ResetFailed(f"the reset hook ran past its limit of {limit:g} s", fix="raise reset.hook_limit_s")
+        if done.exit_code:
+            said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()[-800:]
+            raise ResetFailed(f"the reset hook ended with {done.exit_code}: {said or 'no message'}", fix="correct the hook")
+
+    async def _clean(self) -> None:
+        for resource in self.plans.resources:
+            await resource.clean(self.world.lives[resource.spec.name])
+        for state in self.plans.added:
+            live = self.world.lives[state.owner]
+            await AtRest(live.spec, state.directory.target).clean(live)
+
+    async def snapshot_now(self) -> Snapshot:
+        self._channel()
+        return await run_shielded(self._snapshot_now())
+
+    async def _snapshot_now(self) -> Snapshot:
+        world, generation = self.world, self.generation
+        self._cancel_watch()
+        try:
+            self.sockets.revoke()
+            await world.kill_agent()
+            await world.disconnect()
+            await world.stop_servers()
+            self._written += await world.usage_bytes()
+            dirs = await seal_all(self._storage, self.plans, world.clones)
+            snapshot = joined(self.plans.spec, dirs, self._storage, parent=self.snapshot.id, task=None)
+            again = await World.prepare(self.settings, self._storage, self.plans, self.sockets, snapshot, self.name)
+            again.proof, self._world, self.rebased = world.proof, again, True
+            await self._come_up(again, generation)
+        except BaseException:
+            await self._down()
+            raise
+        return snapshot
+
+    def subject(self) -> Subject:
+        return Subject(self)
+
+    async def alive(self) -> bool:
+        return self._world is not None and not self._revoked and self._stopped is None and self._world.alive()
+
+    async def close(self) -> None:
+        """Idempotent; runs to its end."""
+        await run_shielded(self._close())
+
+    async def _close(self) -> None:
+        self._closed = True
+        await self._down()
+        world, self._world = self._world, None
+        if world is not None:
+            await world.destroy()
+        if self._leftover:
+            await asyncio.wait(self._leftover)
+        self.sockets.close()
+
+    # parts
+
+    async def _down(self) -> None:
+        """Nothing runs and nothing can be reached any more; the state is still there."""
+        await self._revoke(keep_servers=False)
+
+    def _cancel_watch(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None and watcher is not asyncio.current_task():
+            watcher.cancel()
+
+    async def _usage(self) -> int:
+        return self._written + await self.world.usage_bytes()
+
+    async def _stop(self, reason: str) -> None:
+        """End the agent's work for a bound that it passed; the servers end too, since they may be what writes."""
+        self._stopped = reason
+        self.sockets.revoke()
+        await self.world.kill()
+
+    def _later(self, world: World) -> None:
+        """Remove an old lineage's clones off the critical path."""
+        task = asyncio.ensure_future(world.destroy())
+        self._leftover.add(task)
+        task.add_done_callback(self._swept)
+
+    def _swept(self, task: asyncio.Task[None]) -> None:
+        self._leftover.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("old clones not removed", extra={"namespace": self.namespace, "reason": str(error)})
+
+    @asynccontextmanager
+    async def _failing(self, method: str) -> AsyncIterator[None]:
+        """Turn what ends a reset early into ResetFailed with its cause."""
+        try:
+            yield
+        except (ResetFailed, SnapshotMissing, asyncio.CancelledError):
+            raise
+        except (AutoclaveError, OSError, TimeoutError) as error:
+            raise ResetFailed(f"{method} of namespace {self.namespace} failed: {error}") from error

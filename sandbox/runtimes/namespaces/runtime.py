@@ -1,0 +1,141 @@
+"""The `namespaces` runtime: builds golden states, derives task states, starts instances, and removes what was left behind."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+from sandbox.aio import in_thread, run_shielded
+from sandbox.errors import EnvironmentInvalid
+from sandbox.model import NamespaceId, Role, SealedDir, Snapshot, TaskSpec
+from sandbox.ports import Clone, Environment, Storage
+from sandbox.runtimes.namespaces import leftovers
+from sandbox.runtimes.namespaces.instance import NamespaceInstance
+from sandbox.runtimes.namespaces.live import run_once
+from sandbox.runtimes.namespaces.plans import Plans
+from sandbox.runtimes.namespaces.seeding import Seeder
+from sandbox.runtimes.namespaces.snapshots import RUNTIME, joined, seal_all
+from sandbox.runtimes.namespaces.sockets import SocketDirs
+from sandbox.runtimes.namespaces.together import all_of
+from sandbox.runtimes.namespaces.tools import bwrap
+from sandbox.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class NamespacesRuntime:
+    """Implements `Runtime`."""
+
+    name = RUNTIME
+
+    def __init__(self, settings: Settings, storage: Storage) -> None:
+        self._settings = settings
+        self._storage = storage
+        self._instances: set[NamespaceInstance] = set()
+        self._seeding: set[str] = set()
+        self._plans: dict[int, tuple[Environment, Plans]] = {}
+
+    @property
+    def storage(self) -> Storage:
+        return self._storage
+
+    @property
+    def in_force(self) -> Mapping[str, Any]:
+        users = self._settings.users
+        return {
+            "runtime": self.name,
+            "bubblewrap": bwrap(self._settings).version,
+            "kernel": platform.release(),
+            "users": "the manager's own" if users.agent is None else f"agent {users.agent}, servers {users.server}",
+            **self._storage.in_force,
+        }
+
+    async def build(self, environment: Environment) -> Snapshot:
+        plans = self._planned(environment)
+        clones = {s.name: await self._storage.blank(s.name, s.directory.role) for s in plans.states}
+        try:
+            for resource in plans.resources:
+                await self._seed(plans, clones, resource.spec.name, None)
+            await self._make_mount_points(plans, clones)
+            dirs = await seal_all(self._storage, plans, clones)
+        except BaseException:
+            await run_shielded(all_of(*(clone.destroy() for clone in clones.values())))
+            raise
+        return joined(plans.spec, dirs, self._storage, parent=None, task=None)
+
+    async def derive(self, environment: Environment, golden: Snapshot, task: TaskSpec) -> Snapshot:
+        """Directories of resources that the task does not change are golden's own."""
+        plans = self._planned(environment)
+        unknown = sorted(set(task.start) - {r.spec.name for r in plans.resources})
+        if unknown:
+            raise EnvironmentInvalid(
+                f"task {task.id} of environment {plans.spec.name}: no resource {', '.join(unknown)} to start from"
+            )
+        changed = [s for s in plans.states if s.owner in task.start]
+        clones: dict[str, Clone] = {}
+        sealed: dict[str, SealedDir] = {}
+        try:
+            for state in changed:
+                clones[state.name] = await self._storage.clone(plans.sealed(state, golden.dirs))
+            for owner, options in task.start.items():
+                await self._seed(plans, clones, owner, options)
+            for state in changed:
+                sealed[state.name] = await self._storage.seal(clones[state.name])
+        except BaseException:
+            await run_shielded(all_of(*(clone.destroy() for clone in clones.values())))
+            await run_shielded(all_of(*(self._storage.remove(directory) for directory in sealed.values())))
+            raise
+        dirs = [sealed.get(d.name, d) for d in golden.dirs]
+        return joined(plans.spec, dirs, self._storage, parent=golden.id, task=task.id)
+
+    async def start(
+        self, environment: Environment, snapshot: Snapshot, namespace: NamespaceId, generation: int
+    ) -> NamespaceInstance:
+        plans = self._planned(environment)
+        instance = await NamespaceInstance.open(self._settings, self._storage, plans, snapshot, namespace, generation)
+        self._instances = {i for i in self._instances if not i.closed} | {instance}
+        return instance
+
+    async def sweep(self) -> tuple[str, ...]:
+        keep = {i.sockets.token for i in self._instances if not i.closed} | self._seeding
+        keep |= {plans.token for _, plans in self._plans.values()}
+        return await in_thread(leftovers.sweep, self._settings, frozenset(keep))
+
+    async def close(self) -> None:
+        await run_shielded(all_of(*(instance.close() for instance in tuple(self._instances))))
+        self._instances.clear()
+        await in_thread(leftovers.remove_empty, self._settings)
+
+    def _planned(self, environment: Environment) -> Plans:
+        """Plans are kept with their environment: they remember which programs were staged."""
+        known = self._plans.get(id(environment))
+        if known is None or known[0] is not environment:
+            known = self._plans[id(environment)] = (environment, Plans(self._settings, environment))
+        return known[1]
+
+    async def _seed(self, plans: Plans, clones: Mapping[str, Clone], owner: str, options: Mapping[str, Any] | None) -> None:
+        resource = next(r for r in plans.resources if r.spec.name == owner)
+        sockets = SocketDirs(self._settings)
+        self._seeding.add(sockets.token)
+        seeder = Seeder(self._settings, plans, resource, clones, sockets)
+        try:
+            await (resource.seed(seeder) if options is None else resource.start_state(seeder, options))
+        finally:
+            await run_shielded(seeder.close())
+            sockets.close()
+            self._seeding.discard(sockets.token)
+
+    async def _make_mount_points(self, plans: Plans, clones: Mapping[str, Clone]) -> None:
+        """Directories at which others will be mounted belong to the state: they must not appear only when the agent starts."""
+        for state in plans.states:
+            inner = plans.inner_directories(state) if state.directory.role is Role.AGENT else ()
+            if inner:
+                paths = [f"{state.directory.target}/{name}" for name in inner]
+                plan = await plans.errand(state.owner, clones, role=Role.AGENT)
+                done = await run_once(self._settings, plan, ("mkdir", "-p", "--", *paths), stdin=b"", limit_s=60)
+                if done.exit_code:
+                    raise EnvironmentInvalid(
+                        f"environment {plans.spec.name}: {', '.join(paths)} cannot be made: {done.stderr.decode(errors='replace')}"
+                    )

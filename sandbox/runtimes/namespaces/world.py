@@ -1,0 +1,141 @@
+"""What an instance consists of between two replacements: its clones, its servers, and the sandbox of its agent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sandbox.errors import InstanceLost
+from sandbox.model import IdentityProof, SealedDir, Snapshot
+from sandbox.ports import Clone, Storage
+from sandbox.runtimes.namespaces.live import Live
+from sandbox.runtimes.namespaces.plans import Plans
+from sandbox.runtimes.namespaces.sandbox import Sandbox
+from sandbox.runtimes.namespaces.sockets import SocketDirs
+from sandbox.runtimes.namespaces.together import all_of, together
+from sandbox.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class World:
+    """One lineage's state and processes. Made by `prepare`, which clones and proves; nothing runs before `start`."""
+
+    def __init__(self, settings: Settings, plans: Plans, sockets: SocketDirs, clones: dict[str, Clone], name: str) -> None:
+        self._settings = settings
+        self._plans = plans
+        self._sockets = sockets
+        self._name = name
+        self.clones = clones
+        self.proof: IdentityProof | None = None
+        owners = [r.spec.name for r in plans.resources] + [s.owner for s in plans.added]
+        self.lives = {owner: Live(settings, plans, owner, clones) for owner in dict.fromkeys(owners)}
+        self.agent: Sandbox | None = None
+
+    @classmethod
+    async def prepare(
+        cls, settings: Settings, storage: Storage, plans: Plans, sockets: SocketDirs, snapshot: Snapshot, name: str
+    ) -> World:
+        """Make fresh clones of every directory of a snapshot and prove each before anything runs on it."""
+        clones: dict[str, Clone] = {}
+        proofs: dict[str, IdentityProof] = {}
+
+        async def one(state_name: str, sealed: SealedDir) -> None:
+            clones[state_name] = await storage.clone(sealed)
+            proofs[state_name] = await clones[state_name].prove()
+
+        try:
+            await together(*(one(s.name, plans.sealed(s, snapshot.dirs)) for s in plans.states))
+        except BaseException:
+            await all_of(*(clone.destroy() for clone in clones.values()))
+            raise
+        world = cls(settings, plans, sockets, clones, name)
+        world.proof = _joined(proofs)
+        return world
+
+    @property
+    def servers(self) -> Mapping[str, Path]:
+        """The directories of the servers that run."""
+        return {owner: live.socket_dir for owner, live in self.lives.items() if live.socket_dir is not None}
+
+    @property
+    def sandboxes(self) -> Sequence[Sandbox]:
+        found = [live.sandbox for live in self.lives.values()]
+        return [s for s in (self.agent, *found) if s is not None]
+
+    def alive(self) -> bool:
+        return self.agent is not None and self.agent.alive() and self._servers_alive()
+
+    def _servers_alive(self) -> bool:
+        serving = [r.spec.name for r in self._plans.resources if r.server() is not None]
+        return all(self.lives[name].sandbox is not None and self.lives[name].alive() for name in serving)
+
+    async def start(self, generation: int) -> None:
+        """Start the servers that do not run and the agent's sandbox side by side; publish the generation's addresses."""
+        try:
+            await together(self._start_all())
+        except BaseException:
+            await self.kill()
+            raise
+        self._sockets.publish(generation, self.servers.items())
+
+    async def _start_all(self) -> None:
+        # The agent's sandbox is mounted over the socket directories, which are there before the servers are ready.
+        starting = [r for r in self._plans.resources if r.server() is not None and self.lives[r.spec.name].sandbox is None]
+        for resource in starting:
+            self.lives[resource.spec.name].reserve(self._sockets)
+        await together(
+            *(self.lives[r.spec.name].start_server(r, self._sockets, f"{self._name}.{r.spec.name}") for r in starting),
+            self._start_agent(),
+        )
+
+    async def _start_agent(self) -> None:
+        plan = await self._plans.agent(f"{self._name}.agent", self.clones, self.servers)
+        self.agent = await Sandbox.start(plan, self._settings)
+
+    async def start_servers(self) -> None:
+        """Start the servers that do not run (after an unclean end: over the state as it is)."""
+        starting = [r for r in self._plans.resources if r.server() is not None and not self._running(r.spec.name)]
+        for resource in starting:
+            await self.lives[resource.spec.name].kill(self._sockets)
+            self.lives[resource.spec.name].reserve(self._sockets)
+        await together(*(self.lives[r.spec.name].start_server(r, self._sockets, f"{self._name}.{r.spec.name}") for r in starting))
+
+    def _running(self, owner: str) -> bool:
+        return self.lives[owner].sandbox is not None and self.lives[owner].alive()
+
+    async def disconnect(self) -> None:
+        """End every client's connection of the servers that run."""
+        await together(*(r.disconnect(self.lives[r.spec.name]) for r in self._plans.resources if self._running(r.spec.name)))
+
+    async def stop_servers(self) -> None:
+        """Stop every server cleanly, so that what lies on disk is whole."""
+        for resource in self._plans.resources:
+            if resource.server() is not None and not self._running(resource.spec.name):
+                raise InstanceLost(f"the server of resource {resource.spec.name} had ended: its state on disk is not whole")
+        await together(*(self.lives[r.spec.name].stop_server(r, self._sockets) for r in self._plans.resources))
+
+    async def kill_agent(self) -> None:
+        agent, self.agent = self.agent, None
+        if agent is not None:
+            await agent.kill()
+
+    async def kill(self) -> None:
+        """End every process, and wait until they are dead."""
+        await all_of(self.kill_agent(), *(live.kill(self._sockets) for live in self.lives.values()))
+
+    async def destroy(self) -> None:
+        """Remove the clones; nothing may run on them."""
+        await all_of(*(clone.destroy() for clone in self.clones.values()))
+
+    async def usage_bytes(self) -> int:
+        return sum([await clone.usage_bytes() for clone in self.clones.values()])
+
+
+def _joined(proofs: Mapping[str, IdentityProof]) -> IdentityProof:
+    """One proof for all directories: it holds where each holds."""
+    methods = "+".join(sorted({p.method for p in proofs.values()}))
+    details = "; ".join(f"{name}: {p.detail or 'differs'}" for name, p in sorted(proofs.items()) if not p.holds)
+    seconds = sum(p.seconds for p in proofs.values())
+    return IdentityProof(method=methods, holds=not details, detail=details, seconds=seconds)
