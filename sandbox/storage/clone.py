@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 from sandbox.aio import in_thread
+from sandbox.clock import SystemClock
 from sandbox.errors import SnapshotMissing
 from sandbox.model import IdentityProof, Role, SealedDir
 from sandbox.ports import Mount, Tree
@@ -83,9 +83,10 @@ class StoredClone:
 
 
 def _timed(method: Method, origin: SealedDir, layout: Layout) -> IdentityProof:
-    start = time.perf_counter()
+    clock = SystemClock()
+    start = clock.monotonic()
     try:
         proof = method.prove(origin.layers, layout)
     except OSError as error:
         proof = IdentityProof(method=method.name, holds=False, detail=f"the clone could not be read: {error}")
-    return replace(proof, seconds=time.perf_counter() - start)
+    return replace(proof, seconds=clock.monotonic() - start)
