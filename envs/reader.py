@@ -86,6 +86,8 @@ def _define(data: dict[str, Any], base: Path, problems: Problems) -> Definition:
         raise AssertionError("a description without problems has a model")
     rows = _task_rows(file, base, problems)
     listed = [table for _, _, table in rows]
+    if not isinstance(file.tasks, str):
+        file = file.model_copy(update={"tasks": listed})
     rules.check(file, base, problems)
     rules.check_tasks(file, base, rows, problems)
     problems.refuse()

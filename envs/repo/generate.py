@@ -66,14 +66,15 @@ class Candidate:
 
 def candidates(seed: int) -> list[Candidate]:
     """Return every candidate in the seed's order."""
-    found = []
-    for path in sorted((LIBRARY / "ledgerline").glob("[a-z]*.py")):
-        text = path.read_text("utf-8")
-        for mutation in mutations(text):
-            if _compiles(mutation.apply(text)):
-                found.append(Candidate(module=path.stem, mutation=mutation))
+    found = [c for path in sorted((LIBRARY / "ledgerline").glob("[a-z]*.py")) for c in of_module(path.stem)]
     random.Random(seed).shuffle(found)
     return found
+
+
+def of_module(module: str) -> list[Candidate]:
+    """Return the candidates of one module in the order of its text."""
+    text = (LIBRARY / "ledgerline" / f"{module}.py").read_text("utf-8")
+    return [Candidate(module=module, mutation=m) for m in mutations(text) if _compiles(m.apply(text))]
 
 
 def _compiles(text: str) -> bool:
