@@ -6,6 +6,7 @@ Order: btrfs, reflink, overlay, copy. A setting can force one, and then its fail
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -148,9 +149,9 @@ def _mount_and_change(places: Places, method: Method, clone: Layout, uid: int) -
         env={"PATH": "/usr/bin:/bin"},
     )
     if done.returncode:
-        return (
-            f"the overlay could not be mounted and changed: {done.stderr.decode(errors='replace').strip()[-300:] or 'no message'}"
-        )
+        # Without the trial's own random names: the reason stands in `in_force`, and must not differ from run to run.
+        said = re.sub(r"-[0-9a-f]{16}\b", "", done.stderr.decode(errors="replace").strip())[-300:]
+        return f"the overlay could not be mounted and changed: {said or 'no message'}"
     tree = method.tree(clone)
     seen = {node.path: tree.read(node.path).decode() for node in tree.nodes() if node.kind == "file" and node.path != "large"}
     if seen != {"kept": "kept\nmore\n", "replaced/new": "new\n"}:
