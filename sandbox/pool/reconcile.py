@@ -40,9 +40,13 @@ class Reconciler:
         self._resetter = resetter
 
     async def sweep(self) -> tuple[str, ...]:
-        """Kill and remove what a former run left on the machine."""
+        """Kill and remove what a former run left on the machine: processes first, then the state that they worked on, and every
+        sealed directory that no snapshot of the ledger knows."""
+        runtime, ledger = self._ports.runtime, self._ports.ledger
         async with asyncio.timeout(self._ports.limits.reset_s):
-            return await self._ports.runtime.sweep()
+            gone = await runtime.sweep()
+            known = [sealed for snapshot in await ledger.snapshots() for sealed in snapshot.dirs]
+            return (*gone, *await runtime.storage.sweep(known))
 
     async def settle(self, environments: Collection[Prepared], swept: tuple[str, ...]) -> Settled:
         """Settle every namespace that is not retired. Those that had to be restored to clear someone are members afterwards."""
