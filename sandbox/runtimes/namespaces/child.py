@@ -14,6 +14,20 @@ _log = logging.getLogger(__name__)
 _TAIL = 8192
 
 
+def launch(argv: Sequence[str], *, channel: socket.socket | None, output: int, pass_fds: Sequence[int]) -> subprocess.Popen[bytes]:
+    """Start a process with nothing of the manager's but the given descriptors. Blocking, a millisecond; called in a spawner."""
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL if channel is None else channel.fileno(),
+        stdout=output,
+        stderr=output,
+        cwd="/",
+        env={},
+        umask=0o077,
+        pass_fds=pass_fds,
+    )
+
+
 class Child:
     """A started process: a pidfd tells the event loop of its end, so that no thread waits and no signal handler is needed."""
 
@@ -25,33 +39,6 @@ class Child:
         self._pidfd = os.pidfd_open(process.pid)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._pidfd, self._reap)
-
-    @classmethod
-    def start(
-        cls,
-        argv: Sequence[str],
-        *,
-        channel: socket.socket | None,
-        output: int,
-        pass_fds: Sequence[int],
-        uid: int | None,
-    ) -> Child:
-        """Start it with nothing of the manager's but the given descriptors; as root, under the role's uid. From the event loop's
-        own thread: `--die-with-parent` means the thread that forked."""
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL if channel is None else channel.fileno(),
-            stdout=output,
-            stderr=output,
-            cwd="/",
-            env={},
-            umask=0o077,
-            pass_fds=pass_fds,
-            user=uid,
-            group=uid,
-            extra_groups=None if uid is None else (),
-        )
-        return cls(process)
 
     def _reap(self) -> None:
         code = self._process.poll()

@@ -10,7 +10,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -225,7 +225,8 @@ def resource_limits(limits: Limits, groups: Groups) -> dict[int, int]:
 
 
 def bound_process(pid: int, bounds: Mapping[int, int]) -> None:
-    """Set resource limits of a process that has not started anything yet."""
+    """Set resource limits of a process that has not started anything yet. To be called under its own user id, since root without
+    CAP_SYS_RESOURCE may not."""
     for kind, value in bounds.items():
         _, hard = resource.prlimit(pid, kind)
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -238,34 +239,10 @@ def bound_forks(pid: int, limits: Limits) -> None:
     bound_process(pid, {resource.RLIMIT_NPROC: limits.pids})
 
 
-@functools.cache
-def may_bound_others() -> bool:
-    """True where this process may set limits of one with another uid; a root without CAP_SYS_RESOURCE may not."""
-    if os.geteuid() != 0:
-        return True  # everything runs as ourselves
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> 24 & 1)
-    return False
-
-
-def in_shell(program: str, arguments: Sequence[str], bounds: Mapping[int, int]) -> list[str]:
-    """The command that sets the limits on itself and then becomes `program`, for where `may_bound_others` is false (1 ms)."""
-    units = {
-        resource.RLIMIT_CORE: ("c", 512),
-        resource.RLIMIT_FSIZE: ("f", 512),
-        resource.RLIMIT_NOFILE: ("n", 1),
-        resource.RLIMIT_DATA: ("d", 1024),
-    }
-    # A value above an inherited hard limit is refused, and then that lower limit stays in force.
-    steps = [f"ulimit -{letter} {bounds[kind] // unit} 2>/dev/null" for kind, (letter, unit) in units.items() if kind in bounds]
-    return ["/bin/sh", "-c", "; ".join((*steps, 'exec "$0" "$@"')), program, *arguments]
-
-
 def forks_can_be_bounded() -> bool:
-    """True where RLIMIT_NPROC is counted per user namespace and we may set it."""
+    """True where RLIMIT_NPROC is counted per user namespace."""
     major, minor = (int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
-    return (major, minor) >= (5, 14) and may_bound_others()
+    return (major, minor) >= (5, 14)
 
 
 def in_force(groups: Groups, limits: Limits) -> dict[str, str]:

@@ -8,9 +8,11 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,7 +23,8 @@ from sandbox.model import NOTHING, Limits, ProcessInfo, Role
 from sandbox.ports import Listener, Mount
 from sandbox.runtimes.namespaces import bwrap, limits, observe, profile, rootfs, seccomp, tools
 from sandbox.runtimes.namespaces.channel import Channel
-from sandbox.runtimes.namespaces.child import Child, Output
+from sandbox.runtimes.namespaces.child import Child, Output, launch
+from sandbox.runtimes.namespaces.spawner import spawner
 from sandbox.settings import Settings
 
 _DEFAULT_LIMITS = Limits()
@@ -102,7 +105,7 @@ class Sandbox:
         starting; the message carries bubblewrap's)."""
         ready = await in_thread(_prepare, plan, settings)
         try:
-            sandbox, info, near = _spawn(plan, settings, ready)
+            sandbox, info, near = await _spawn(plan, settings, ready)
         except BaseException:
             await in_thread(ready.group.remove, timeout=1.0)
             raise
@@ -176,7 +179,7 @@ class Sandbox:
         profile.check_namespace(self.pid, targets=targets, inside_uid=plan.uid, host_uid=owner, who=plan.name)
         if "pids" not in self._ready.groups.bases and limits.forks_can_be_bounded():
             for pid in {self.pid, self.main_pid}:
-                limits.bound_forks(pid, plan.limits)
+                await spawner(host_uid).call(partial(limits.bound_forks, pid, plan.limits))
         if self._channel is not None and (self._settings, plan.root) not in _FULLY_CHECKED:
             profile.check_facts(await self._channel.facts(), plan.name)
             _FULLY_CHECKED.add((self._settings, plan.root))
@@ -301,12 +304,12 @@ class Sandbox:
         await self.kill()
 
 
-def _spawn(plan: SandboxPlan, settings: Settings, ready: _Prepared) -> tuple[Sandbox, int, socket.socket | None]:
+async def _spawn(plan: SandboxPlan, settings: Settings, ready: _Prepared) -> tuple[Sandbox, int, socket.socket | None]:
     """Start bubblewrap. It reads its arguments from a pipe first, and while it waits for them it is put into its bounds, so that
     nothing of the sandbox ever runs outside."""
-    uid = settings.users.of(plan.role)
     command = ready.starter.argv if ready.starter else (plan.argv or ())
-    encoded = bwrap.encode
+    thread = spawner(settings.users.of(plan.role))
+    bounds = limits.resource_limits(plan.limits, ready.groups)
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         near, far = (None, None) if ready.starter is None else socket.socketpair()
         if near is not None and far is not None:
@@ -318,25 +321,29 @@ def _spawn(plan: SandboxPlan, settings: Settings, ready: _Prepared) -> tuple[San
             theirs.callback(os.close, fd)
         for fd in (info_in, said_in):
             ours.callback(os.close, fd)
-        arguments = [*ready.arguments, "--seccomp", str(filter_fd), "--info-fd", str(info_out)]
-        bounds = limits.resource_limits(plan.limits, ready.groups)
-        words = ["--unsetenv", f"{label(settings)}{plan.name}", "--args", str(args_in), "--", *command]
-        direct = limits.may_bound_others()
-        child = Child.start(
-            [str(ready.bwrap.path), *words] if direct else limits.in_shell(str(ready.bwrap.path), words, bounds),
-            channel=far,
-            output=said_out,
-            pass_fds=(args_in, info_out, filter_fd),
-            uid=uid,
-        )
+        arguments = ["--seccomp", str(filter_fd), "--info-fd", str(info_out), *ready.arguments]  # what confines comes first
+        argv = [str(ready.bwrap.path), "--unsetenv", f"{label(settings)}{plan.name}", "--args", str(args_in), "--", *command]
+
+        started: list[subprocess.Popen[bytes]] = []
+
+        def begin() -> None:
+            started.append(launch(argv, channel=far, output=said_out, pass_fds=(args_in, info_out, filter_fd)))
+            limits.bound_process(started[0].pid, bounds)
+
+        try:
+            await thread.call(begin)
+        except BaseException:
+            for process in started:
+                process.kill()  # it has no arguments yet, and so no child
+                process.wait()
+            raise
+        child = Child(started[0])
         try:
             ready.group.add(child.pid)
-            if direct:
-                limits.bound_process(child.pid, bounds)
-            _write_all(args_out, encoded(arguments))
+            _write_all(args_out, bwrap.encode(arguments))
             output = Output(said_in, plan.log, plan.log_bytes)
         except BaseException:
-            child.signal(signal.SIGKILL)  # it has no arguments yet, and so no child
+            child.signal(signal.SIGKILL)
             raise
         os.set_blocking(info_in, False)
         ours.pop_all()
