@@ -37,6 +37,7 @@ jit = off
 wal_level = logical
 max_prepared_transactions = 5
 shared_preload_libraries = 'pg_stat_statements'
+pg_stat_statements.track = none
 """
 SEED = """
 create table public.customers (id serial primary key, name text not null, email text);
@@ -174,7 +175,7 @@ def make_room(path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def farm() -> Iterator[Farm]:
-    room = Path(tempfile.mkdtemp(prefix="autoclave-test-", dir="/var/tmp"))
+    room = Path(tempfile.mkdtemp(prefix="autoclave-test-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else "/var/tmp"))
     room.chmod(0o755)
     try:
         golden, sockets = room / "golden", room / "seed"

@@ -1,0 +1,54 @@
+"""What a planted leak is: a state change, written as data, that a reset may miss and a check must see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sandbox.model import Depth
+
+
+class Needs(StrEnum):
+    """The least right with which an agent can plant it."""
+
+    OWNER = "owner"  # the agent's own role or user, owner of the schema or of the files
+    SUPERUSER = "superuser"  # of the database server
+    ROOT = "root"  # of the machine: inside a sandbox without capabilities nobody has it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leak:
+    """One entry of the catalogue. `seen` is the depth at which a check that follows no reset (in place) must see it; None where
+    no probe can, with the reason in `blind`."""
+
+    name: str
+    what: str
+    needs: Needs = Needs.OWNER
+    seen: Depth | None = Depth.QUICK
+    blind: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlLeak(Leak):
+    """Planted by statements, run one by one in one autocommitting session of the environment's database (or of `database`).
+
+    Names in braces stand for things of the environment: {database}, {role} (the agent's), {table} (one with rows, a text column
+    {column} and a serial key), {key}, {sequence} (the key's), {index} (a further one), {view} (a materialised one), {unlogged},
+    {function}, {data} (the data directory as the server sees it), {oid} (the database's) and {outside} (a writable directory
+    elsewhere).
+    `held` sessions stay open until the check is done.
+    """
+
+    sql: tuple[str, ...]
+    database: str = "{database}"
+    held: bool = False
+    then: tuple[str, ...] = ()  # run afterwards in a second session
+    needs_library: str = ""  # an extension that the server must have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellLeak(Leak):
+    """Planted by shell text, run with the state directory as its working directory, `$FILE` naming a file in it (a tracked one, in
+    a repository), `$FOLDER` a directory with files and `$OUTSIDE` a directory beside it."""
+
+    shell: str
