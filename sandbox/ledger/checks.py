@@ -126,42 +126,28 @@ class Checks(Store):
 def _end_intent(
     tx: Transaction, record: NamespaceRecord, new_generation: int, lineage: LineageId | None, identity: bool, seconds: float
 ) -> None:
-    intent = tx.db.execute(
-        "SELECT number, generation, ended FROM resets WHERE namespace = ? ORDER BY number DESC LIMIT 1", (record.id,)
-    ).fetchone()
-    if intent is None or intent["ended"] is not None or intent["generation"] != record.generation:
+    ended = tx.db.execute(
+        "UPDATE resets SET ended = ?, new_generation = ?, lineage = ?, identity = ?, seconds = ?"
+        " WHERE number = (SELECT max(number) FROM resets WHERE namespace = ?) AND generation = ? AND ended IS NULL",
+        (tx.at, new_generation, lineage, int(identity), seconds, record.id, record.generation),
+    ).rowcount
+    if not ended:
         raise LedgerConflict(
             f"no reset of namespace {record.id} was begun at generation {record.generation}", fix="begin_reset() comes first"
         )
-    tx.db.execute(
-        "UPDATE resets SET ended = ?, new_generation = ?, lineage = ?, identity = ?, seconds = ? WHERE number = ?",
-        (tx.at, new_generation, lineage, int(identity), seconds, intent["number"]),
-    )
 
 
 def _insert(tx: Transaction, record: NamespaceRecord, verdict: Verdict, purpose: str) -> CheckId:
     """Write the check with the whole difference."""
-    number = tx.db.execute("SELECT coalesce(max(number), 0) + 1 FROM checks").fetchone()[0]
-    check = CheckId(f"check-{number}")
-    tx.db.execute(
-        "INSERT INTO checks (number, id, namespace, generation, sequence, lineage, purpose, depth, status, fields, seconds, at,"
-        " in_force)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    written = tx.db.execute(
+        "INSERT INTO checks (namespace, generation, sequence, lineage, purpose, depth, status, fields, seconds, at, in_force)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            *(
-                number,
-                check,
-                record.id,
-                record.generation,
-                record.sequence,
-                record.lineage,
-                purpose,
-                verdict.depth.value,
-                verdict.status.value,
-            ),
+            *(record.id, record.generation, record.sequence, record.lineage, purpose, verdict.depth.value, verdict.status.value),
             *(verdict.fields, verdict.seconds, tx.at, as_json(verdict.in_force)),
         ),
     )
+    check = CheckId(f"check-{written.lastrowid}")
     if verdict.mismatches:
         tx.db.executemany(
             "INSERT INTO mismatches (check_id, number, probe, field, expected, actual, depth) VALUES (?, ?, ?, ?, ?, ?, ?)",

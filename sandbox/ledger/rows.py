@@ -29,7 +29,7 @@ from sandbox.model import (
 
 def when(moment: datetime) -> str:
     """Return UTC text of one width, so that it sorts as text does."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+    return (moment if moment.tzinfo is UTC else moment.astimezone(UTC)).isoformat(timespec="microseconds")
 
 
 def moment(text: str) -> datetime:

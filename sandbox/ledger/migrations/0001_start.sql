@@ -55,7 +55,7 @@ CREATE INDEX resets_of ON resets (namespace, number);
 
 CREATE TABLE checks (
   number     INTEGER PRIMARY KEY,
-  id         TEXT    NOT NULL UNIQUE,
+  id         TEXT    GENERATED ALWAYS AS ('check-' || number) STORED UNIQUE,
   namespace  TEXT    NOT NULL REFERENCES namespaces (id),
   generation INTEGER NOT NULL,
   sequence   INTEGER NOT NULL,  -- its position: made after the lease of that number

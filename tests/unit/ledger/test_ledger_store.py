@@ -441,3 +441,46 @@ async def test_shipping_refused_writes_nothing(chain: Any) -> None:
         await chain.ledger.ship("b", ["t", "nobody"], policy_version="1", required={"digest": Depth.QUICK})
 
     assert (await chain.ledger.counters())["batches"] == 0
+
+
+async def test_no_step_of_a_cycle_reads_a_whole_table(file: Path, clock: Any, chains: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one namespace does must not cost more when there are many: every statement finds its rows by an index."""
+    said: list[str] = []
+    really = database.open_for_writing
+
+    def traced(path: Path, durability: str) -> sqlite3.Connection:
+        connection = really(path, durability)
+        connection.set_trace_callback(said.append)
+        return connection
+
+    monkeypatch.setattr(database, "open_for_writing", traced)
+    async with open_ledger(file, clock=clock) as ledger:
+        chain, other = await chains(ledger, "a").open(), await chains(ledger, "b").open()
+        await chain.cycle("t1", replaced=True)
+        await ledger.ship("b1", ["t1"], policy_version="1", required={"digest": Depth.QUICK})
+        await chain.lease("t2")
+        await other.fork("f", parent="t2")
+        await chain.end("t2")
+        await chain.reset(replaced=False)
+        await chain.check("deep", Depth.DEEP)
+        await ledger.abandon(other.id, note="lost", depth=Depth.QUICK)
+        await ledger.set_aside(["t1"], ClearanceState.RELEASED, by="ada", note="fine")
+    words = {line for line in said if line.split()[0] in ("SELECT", "UPDATE", "INSERT", "DELETE", "WITH")}
+    assert len(words) > 40
+    raw = sqlite3.connect(file)
+    plans = {line: [row[3] for row in raw.execute(f"EXPLAIN QUERY PLAN {line}")] for line in words}
+    raw.close()
+
+    big = (
+        "leases",
+        "checks",
+        "transitions",
+        "resets",
+        "quarantine_members",
+        "batch_members",
+        "group_members",
+        "namespaces",
+        "members",
+    )
+    scans = {line: step for line, plan in plans.items() for step in plan if step.startswith("SCAN ") and step.split()[1] in big}
+    assert scans == {}

@@ -271,3 +271,17 @@ async def test_the_clock_of_liveness_counts_what_a_deep_check_could_still_clear(
 
     await chain.cycle("t3", depth=DEEP, replaced=True)
     assert await chain.ledger.oldest_pending("shop") == {}
+
+
+async def test_the_clock_of_liveness_forgets_what_no_check_can_deepen(ledger: Any, chains: Any) -> None:
+    """A first holder whose start was read at quick only, cleared by its successor's check: no later check reads its lineage."""
+    chain = await chains(ledger).open(identity=False)
+    await chain.lease("t1")
+    await chain.end("t1")
+    await chain.reset(replaced=True, identity=False)
+    assert list(await ledger.oldest_pending("shop")) == ["ns"]
+
+    await chain.check()
+
+    assert await chain.stand("t1") == ["cleared (quick)"]
+    assert await ledger.oldest_pending("shop") == {}
