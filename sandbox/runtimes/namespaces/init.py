@@ -90,6 +90,7 @@ class Init:
 
     def loop(self) -> None:
         self.send(HELLO, 0, read_some("/proc/self/status"))
+        libc_call("prctl", 4, 0, 0, 0, 0)  # PR_SET_DUMPABLE; before the first command, while the host looks at this process
         while True:
             for fd, events in self.main.poll(self.patience()):
                 if fd == self.channel:
@@ -390,7 +391,6 @@ def main() -> None:
     os.close(nothing)
     os.umask(0o022)
     os.chdir("/")
-    libc_call("prctl", 4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
     Init(CHANNEL_FD).loop()
 
 

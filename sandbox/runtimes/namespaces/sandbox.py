@@ -113,6 +113,8 @@ class Sandbox:
             async with asyncio.timeout(timeout):
                 await sandbox._come_up(info, near)
         except BaseException as error:
+            if near is not None and sandbox._channel is None:
+                near.close()
             await run_shielded(sandbox.kill())
             if isinstance(error, TimeoutError):
                 raise sandbox._lost(f"it was not up within {timeout:g} s") from error
