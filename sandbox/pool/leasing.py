@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
@@ -49,6 +50,7 @@ class Leasing:
         self.ports = ports
         self.sessions: dict[LeaseId, Session] = {}
         self.closed: str = ""  # why no request is admitted
+        self.acquire_s: deque[float] = deque(maxlen=10_000)  # the latest requests that got a session
         self.unfinished: list[Session] = []  # ended for their holders, but the ledger could not write it yet
         self.idle = asyncio.Event()  # no session is open
         self.idle.set()
@@ -60,6 +62,7 @@ class Leasing:
 
     async def acquire(self, prepared: Prepared, request: Request) -> Session:
         """Return a session on a verified namespace; PoolBusy when none came free in `request.wait` seconds."""
+        began = self.ports.clock.monotonic()
         try:
             async with asyncio.timeout(request.wait) as deadline:
                 self._admit(prepared)
@@ -71,6 +74,7 @@ class Leasing:
                         continue
                     deadline.reschedule(None)  # the wait is over; so that wait=0 takes what is ready
                     if (session := await self._grant(namespace, request)) is not None:
+                        self.acquire_s.append(self.ports.clock.monotonic() - began)
                         return session
                     deadline.reschedule(until)
         except TimeoutError:

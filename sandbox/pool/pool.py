@@ -198,7 +198,7 @@ class Pool:
                 "runtime": self._ports.runtime.name,
                 "storage": self._ports.runtime.storage.name,
             },
-            "ledger": await self._ports.ledger.counters(),
+            "ledger": {**await self._ports.ledger.counters(), "acquire_ms": _percentiles(self._leasing.acquire_s)},
         }
 
     async def audit_namespaces(self, depth: Depth = Depth.DEEP) -> Mapping[NamespaceId, bool | None]:
@@ -277,6 +277,14 @@ class Pool:
     def _wake(self) -> None:
         for prepared in self._all():
             self._spares.fill(prepared)
+
+
+def _percentiles(seconds: Collection[float]) -> Mapping[str, float | None]:
+    """p50 and p99 in milliseconds."""
+    ordered = sorted(seconds)
+    if not ordered:
+        return {"p50": None, "p99": None}
+    return {f"p{n}": round(ordered[min(len(ordered) - 1, len(ordered) * n // 100)] * 1000, 3) for n in (50, 99)}
 
 
 def _count(states: Any) -> Mapping[str, int]:

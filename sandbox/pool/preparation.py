@@ -45,15 +45,22 @@ class Preparer:
     async def prepare(self, environment: Environment, *, size: int, rebuild: bool = False) -> Prepared:
         """Return the environment with a sealed golden and a baseline, building from the seed where the ledger has none."""
         golden = None if rebuild else await self._stored(environment, task=None, parent=None)
+        second: Snapshot | None = None
         if golden is None:
-            golden = await self._build(environment)
+            golden, second = await self._build_twice(environment)
             await self._ports.ledger.save_snapshot(golden)
         broken: SealBroken | None = None
         try:
             await self.verify_seal(environment, golden)
         except SealBroken as error:
             broken = error
-        baseline = await self._baseline(environment, golden, again=lambda: self._build(environment), broken=broken)
+
+        async def again() -> Snapshot:
+            return second if second is not None else await self._build(environment)
+
+        baseline = await self._baseline(environment, golden, again=again, broken=broken)
+        if second is not None:
+            await self._remove(second)
         prepared = Prepared(environment, StartState(snapshot=golden, baseline=baseline), size=size, ports=self._ports)
         prepared.broken = broken
         return prepared
@@ -124,6 +131,16 @@ class Preparer:
             return None
         return newest
 
+    async def _build_twice(self, environment: Environment) -> tuple[Snapshot, Snapshot]:
+        """Build golden, and beside it the second build that its baseline is compared with."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                first = group.create_task(self._build(environment))
+                second = group.create_task(self._build(environment))
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return first.result(), second.result()
+
     async def _build(self, environment: Environment) -> Snapshot:
         log.info("building", extra={"event": "pool.build", "environment": environment.spec.name})
         async with asyncio.timeout(self._ports.limits.build_s):
@@ -143,7 +160,7 @@ class Preparer:
             first = await self._fresh(stack, environment, snapshot)
             second = await self._fresh(stack, environment, snapshot)
             rebuilt = await again()
-            stack.push_async_callback(self._remove, rebuilt)
+            stack.push_async_callback(self._remove, rebuilt)  # a second time does no harm
             third = await self._fresh(stack, environment, rebuilt)
             async with asyncio.timeout(self._ports.limits.check_s):
                 baseline = await environment.verifier.record([first.subject(), second.subject()], third.subject(), key=key)

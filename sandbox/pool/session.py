@@ -47,7 +47,8 @@ class Session:
         self.lost: InstanceLost | None = None
         self.in_force: Mapping[str, Any] = {
             **self._instance.in_force,
-            "environment": lease.environment,
+            "environment": namespace.environment.name,
+            "environment_digest": lease.environment,
             "isolation": namespace.environment.spec.isolation.value,
             "reset": namespace.environment.spec.reset.method.value,
             "required_depth": namespace.environment.spec.check.required_depth.value,

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -62,6 +63,8 @@ class Server:
         if self._peers:
             await asyncio.wait(set(self._peers))
         self._path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._path.parent.rmdir()
 
     def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = Peer(self._pool, reader, writer, silence_s=self._silence_s, drain=self._drain)

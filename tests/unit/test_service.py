@@ -169,7 +169,7 @@ async def test_one_pool_listens_and_only_its_user_may_enter(server: Server, sett
 async def test_a_socket_that_a_killed_pool_left_is_replaced(settings: Settings, pool: Any) -> None:
     async with Server(pool, settings) as first:
         path = first.path
-    path.parent.mkdir(exist_ok=True, mode=0o700)
+    path.parent.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
     async with Server(pool, settings), connect(settings) as remote:
