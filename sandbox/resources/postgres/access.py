@@ -22,6 +22,7 @@ from sandbox.resources.postgres.options import SUPERUSER
 PASSFILE = "autoclave.pgpass"
 DATA = "data"
 _CONNECT_S = 10
+_KNOWS_REQUIRE_AUTH = 160_000
 
 
 def new_password() -> str:
@@ -59,13 +60,9 @@ def superuser_conninfo(live: LiveResource, database: str) -> str:
     """Return a conninfo in which no secret stands. A server that an agent took over cannot ask for the password in clear."""
     if live.socket_dir is None:
         raise InstanceLost(f"resource {live.spec.name} has no socket directory")
-    return make_conninfo(
-        host=str(live.socket_dir),
-        user=SUPERUSER,
-        dbname=database,
-        passfile=str(passfile(live.state[DATA])),
-        require_auth="scram-sha-256",
-    )
+    guard = {"require_auth": "scram-sha-256"} if psycopg.pq.version() >= _KNOWS_REQUIRE_AUTH else {}
+    path = passfile(live.state[DATA])
+    return make_conninfo(host=str(live.socket_dir), user=SUPERUSER, dbname=database, passfile=str(path), **guard)
 
 
 @asynccontextmanager

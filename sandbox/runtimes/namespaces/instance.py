@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 from sandbox.aio import run_shielded
@@ -115,16 +115,26 @@ class NamespaceInstance:
         output_bytes: int | None = None,
     ) -> ExecResult:
         channel = self._channel()
-        try:
+        with self._telling_why():
             return await channel.run(argv, stdin=stdin, env=env, cwd=cwd, limit_s=limit_s, output_bytes=output_bytes)
-        except InstanceLost as error:
-            raise self._reason() or error from None
 
     async def read_file(self, path: str, *, limit_bytes: int = 16_000_000) -> bytes:
-        return await self._channel().read_file(path, limit_bytes=limit_bytes)
+        channel = self._channel()
+        with self._telling_why():
+            return await channel.read_file(path, limit_bytes=limit_bytes)
 
     async def write_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        await self._channel().write_file(path, data, mode=mode)
+        channel = self._channel()
+        with self._telling_why():
+            await channel.write_file(path, data, mode=mode)
+
+    @contextmanager
+    def _telling_why(self) -> Iterator[None]:
+        """A channel that ended because of a bound says so."""
+        try:
+            yield
+        except InstanceLost as error:
+            raise self._reason() or error from None
 
     def endpoint(self, resource: str) -> str:
         self._used = True
