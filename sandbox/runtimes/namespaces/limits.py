@@ -87,6 +87,8 @@ class Groups:
             for path in [p for p in base.iterdir() if p.is_dir()] if base.is_dir() else []:
                 Group(paths={path: version}, controllers={}).remove(timeout=5.0)
                 removed.add(path.name)
+            with contextlib.suppress(OSError):
+                base.rmdir()  # made anew with the next sandbox
         return tuple(sorted(removed))
 
 
