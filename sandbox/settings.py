@@ -60,7 +60,7 @@ class Settings:
 
 
 def load(environ: Mapping[str, str] | None = None, *, home: Path | None = None) -> Settings:
-    """Build the settings from `AUTOCLAVE_*` variables; `home` wins over `$AUTOCLAVE_HOME`, which wins over the XDG data directory."""
+    """Build the settings from `AUTOCLAVE_*` variables; `home` wins over `$AUTOCLAVE_HOME`, that over the XDG data directory."""
     env = os.environ if environ is None else environ
     data = Path(env.get("XDG_DATA_HOME") or Path(env.get("HOME") or "/root") / ".local" / "share")
     root = (home or Path(env.get("AUTOCLAVE_HOME") or data / "autoclave")).expanduser().absolute()

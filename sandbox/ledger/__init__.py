@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from sandbox.aio import run_shielded
+from sandbox.aio import in_thread, run_shielded
 from sandbox.ledger import lock
+from sandbox.ledger.activity import Activity
 from sandbox.ledger.checks import Checks
 from sandbox.ledger.clearance import Clearances
 from sandbox.ledger.explain import Explain
@@ -18,6 +19,7 @@ from sandbox.ledger.knowledge import Knowledge
 from sandbox.ledger.leases import Leases
 from sandbox.ledger.namespaces import Namespaces
 from sandbox.ledger.shipping import Shipping
+from sandbox.ledger.store import Connections
 from sandbox.ledger.upkeep import Upkeep
 from sandbox.ledger.writer import BOUNDARIES, Operation
 from sandbox.ports import Clock
@@ -25,7 +27,7 @@ from sandbox.ports import Clock
 __all__ = ["BOUNDARIES", "Operation", "SqliteLedger", "open_ledger"]
 
 
-class SqliteLedger(Namespaces, Leases, Checks, Clearances, Shipping, Knowledge, Explain, Upkeep):
+class SqliteLedger(Namespaces, Leases, Checks, Clearances, Shipping, Knowledge, Explain, Activity, Upkeep):
     """`sandbox.ports.Ledger`, joined from its parts."""
 
 
@@ -47,9 +49,11 @@ async def open_ledger(
     """
     async with AsyncExitStack() as stack:
         if not read_only:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             await stack.enter_async_context(lock.held(path.with_name(f"{path.name}.lock"), wait_s=lock_wait_s))
-        ledger = SqliteLedger(path, clock, durability=durability, read_only=read_only, boundary=boundary)
+        connections = Connections()
+        stack.callback(connections.close)
+        await in_thread(connections.open, path, durability, read_only=read_only)
+        ledger = SqliteLedger(path, clock, connections, boundary=boundary)
         try:
             yield ledger
         finally:
