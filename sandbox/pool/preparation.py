@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 from sandbox.errors import EnvironmentInvalid, SealBroken, SnapshotMissing
-from sandbox.model import Baseline, NamespaceId, Snapshot
+from sandbox.model import Baseline, Isolation, NamespaceId, Snapshot
 from sandbox.pool.members import Ports, Prepared, StartState
 from sandbox.ports import Environment, Instance
 
@@ -44,6 +44,11 @@ class Preparer:
 
     async def prepare(self, environment: Environment, *, size: int, rebuild: bool = False) -> Prepared:
         """Return the environment with a sealed golden and a baseline, building from the seed where the ledger has none."""
+        if environment.spec.isolation is not Isolation.INSTANCE:
+            raise EnvironmentInvalid(
+                f"environment {environment.spec.name}: isolation {environment.spec.isolation.value!r} is not available",
+                fix="set isolation to 'instance': each namespace then has an instance of its own",
+            )
         golden = None if rebuild else await self._stored(environment, task=None, parent=None)
         second: Snapshot | None = None
         if golden is None:
