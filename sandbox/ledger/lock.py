@@ -17,6 +17,7 @@ POLL_S = 0.02
 @asynccontextmanager
 async def held(path: Path, *, wait_s: float = 0.0) -> AsyncIterator[None]:
     """Hold the lock file at `path`; raise PoolBroken with the holder's process id when it is not free within `wait_s` seconds."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         if not await _taken(descriptor, wait_s):

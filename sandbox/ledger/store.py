@@ -21,6 +21,26 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
+class Connections:
+    """What the ledger's threads use; `writing` stays None where it was opened read-only."""
+
+    def __init__(self) -> None:
+        self.writing: sqlite3.Connection | None = None
+        self.reading: sqlite3.Connection | None = None
+
+    def open(self, path: Path, durability: str, *, read_only: bool) -> None:
+        """Open the file; blocking. A writer holds the home's lock."""
+        if not read_only:
+            self.writing = database.open_for_writing(path, durability)
+        self.reading = database.open_for_reading(path)
+
+    def close(self) -> None:
+        """Close what is still open, also where opening was cut short. Idempotent."""
+        for connection in (self.writing, self.reading):
+            if connection is not None:
+                connection.close()
+
+
 class Store:
     """Holds the connections. The parts of the ledger are its subclasses, and `SqliteLedger` joins them."""
 
@@ -28,9 +48,8 @@ class Store:
         self,
         path: Path,
         clock: Clock,
+        connections: Connections,
         *,
-        durability: str = "normal",
-        read_only: bool = False,
         boundary: Callable[[str], None] | None = None,
     ) -> None:
         self.path = path
@@ -38,15 +57,13 @@ class Store:
         self._listeners: dict[int, Callable[[Sequence[TrajectoryId]], None]] = {}
         self._numbers = itertools.count()
         self._closed = False
-        writing = None if read_only else database.open_for_writing(path, durability)
-        try:
-            self._reading = database.open_for_reading(path)
-        except BaseException:
-            if writing is not None:
-                writing.close()
-            raise
+        if connections.reading is None:
+            raise AutoclaveError(f"the ledger {path} is not open")
+        self._reading = connections.reading
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="ledger-reader")
-        self._writer = None if writing is None else Writer(writing, path, clock, notify=self._tell, boundary=boundary)
+        self._writer = (
+            None if connections.writing is None else Writer(connections.writing, path, clock, notify=self._tell, boundary=boundary)
+        )
 
     async def close(self) -> None:
         """Write what is queued and close the file. Idempotent."""

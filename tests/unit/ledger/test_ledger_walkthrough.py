@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.errors import LedgerConflict
 from sandbox.lifecycle import Event
-from sandbox.model import Depth, WindowPolicy
+from sandbox.model import ClearanceState, Depth, WindowPolicy
 
 QUICK, DEEP = Depth.QUICK, Depth.DEEP
 EXPOSED = WindowPolicy.EXPOSED_ONLY
@@ -146,7 +146,7 @@ async def test_a_start_without_proof_and_a_quick_check_needs_its_own_lineage_for
 
 async def test_what_was_undone_in_place_lost_its_proof(chain: Any) -> None:
     await chain.ledger.transition(chain.id, Event.RESET, generation=chain.generation)
-    await chain.reset(replaced=False)
+    await chain.reset(replaced=False, identity=True)
     await chain.check()
 
     lease = await chain.lease("t1")
@@ -198,10 +198,13 @@ async def test_a_fork_is_tainted_with_its_parent_at_any_distance(ledger: Any, ch
     assert set(await parent.stand("p", "f", "g")) == {"quarantined (contaminated)"}
 
 
-async def test_a_fork_of_a_quarantined_parent_begins_quarantined(ledger: Any, chains: Any) -> None:
+@pytest.mark.parametrize("discarded", [False, True])
+async def test_a_fork_of_a_parent_without_clearance_begins_quarantined(ledger: Any, chains: Any, discarded: bool) -> None:
     parent, child = [await chains(ledger, name).open() for name in ("a", "b")]
     await parent.lease("p")
     await ledger.abandon(parent.id, note="lost")
+    if discarded:
+        await ledger.set_aside(["p"], ClearanceState.DISCARDED, by="ada", note="lost for good")
     await child.fork("f", parent="p")
 
     assert await child.stand("f") == ["quarantined (unverified)"]
