@@ -1,0 +1,27 @@
+"""Reports: values become text. Nothing here reads or writes anything but its own templates."""
+
+from sandbox.report.as_json import audit as as_json
+from sandbox.report.contents import (
+    AuditReport,
+    CheckEntry,
+    EnvironmentEntry,
+    GuardEntry,
+    LeakEntry,
+    LeaseEntry,
+    ProbeEntry,
+    QuarantineEntry,
+    SealEntry,
+)
+
+__all__ = [
+    "AuditReport",
+    "CheckEntry",
+    "EnvironmentEntry",
+    "GuardEntry",
+    "LeakEntry",
+    "LeaseEntry",
+    "ProbeEntry",
+    "QuarantineEntry",
+    "SealEntry",
+    "as_json",
+]
