@@ -131,7 +131,8 @@ def test_why_before_any_check() -> None:
 
 def test_quarantines() -> None:
     row = {"id": "q-1", "environment_name": "shop", "namespace": "shop-3f9a", "reason": "contaminated", "depth": "deep",
-           "from": 11, "to": 20, "trajectories": 10, "held_back": 7, "at": "2026-11-29T02:00:00+00:00", "policy": "strict"}  # fmt: skip
+           "from": 11, "to": 20, "trajectories": 10, "held_back": 7, "at": "2026-11-29T02:00:00+00:00",
+           "policy": "strict"}  # fmt: skip
     text = shown(terminal.quarantines([row]), 80)
     assert re.search(r"q-1 +shop-3f9a +contaminated +deep 11-20 +7 of 10 +11-29 02:00", text)
     assert "2026-11-29 02:00:00" in shown(terminal.quarantines([row]), 160)
@@ -165,7 +166,8 @@ def test_recall(found: AuditReport) -> None:
 def test_demo() -> None:
     times = {"p50": 81.2, "p99": 1140.0}
     result = {"environment": ["shop", "repo"], "runtime": "namespaces", "storage": "overlay", "sessions": 24,
-              "leaks_planted": 14, "leaks_caught": 14, "false_alarms": 0, "quarantined": [f"t-{n}" for n in range(9)], "cleared": [], "reset_ms": times, "check_ms": times,
+              "leaks_planted": 14, "leaks_caught": 14, "false_alarms": 0,
+              "quarantined": [f"t-{n}" for n in range(9)], "cleared": [], "reset_ms": times, "check_ms": times,
               "acquire_ms": {"p50": None, "p99": None}, "report": "/home/a/report.html"}  # fmt: skip
     said = flowed(shown(terminal.demo(result), 80))
     for words in ("shop, repo", "14 of 14", "9 (t-0, t-1, t-2, t-3, ...)", "81.2 / 1,140.0 ms", "- / - ms", "/home/a/report.html"):
@@ -177,7 +179,8 @@ def test_pool_status() -> None:
     environment = {"size": 8, "live": 8, "ready": 6, "leased": 2, "creating": 0, "waiting": 1, "breaker": None,
                    "broken": "no space left", "baseline": "7c", "snapshot": "s-1", "states": {"ready": 6, "leased": 2}}  # fmt: skip
     ledger = {"leases": {"open": 2, "given": 40}, "checks": {"clean": 39}, "clearances": {"cleared (quick)": 38},
-              "quarantines": 0, "batches": 1, "reset_ms": {"p50": 80.0, "p99": 120.0}, "check_ms": none, "acquire_ms": none}  # fmt: skip
+              "quarantines": 0, "batches": 1, "reset_ms": {"p50": 80.0, "p99": 120.0}, "check_ms": none,
+              "acquire_ms": none}  # fmt: skip
     status = {"environments": {"shop": environment}, "draining": True, "troubles": {"deep checks": "late"}, "ledger": ledger,
               "in_force": {"runtime": "namespaces", "storage": "overlay"}}  # fmt: skip
     for width in (80, 200):
