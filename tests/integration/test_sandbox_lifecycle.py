@@ -18,7 +18,7 @@ from sandbox.aio import poll
 from sandbox.errors import InstanceLost
 from sandbox.model import Limits, Role
 from sandbox.ports import Mount
-from sandbox.runtimes.namespaces import observe, staging
+from sandbox.runtimes.namespaces import limits, observe, staging
 from sandbox.runtimes.namespaces.sandbox import Sandbox, label, sweep
 from sandbox.settings import Settings
 
@@ -145,6 +145,7 @@ async def test_a_cancelled_start_leaves_nothing(start: Start, settings: Settings
         with contextlib.suppress(asyncio.CancelledError):
             await (await task).kill()  # it was faster
     assert observe.strays(label(settings)) == []
+    assert [g for _, base in limits.detected(settings).bases.values() for g in base.glob("*/")] == []
 
 
 async def test_death_is_noticed_without_being_asked_for(start: Start) -> None:

@@ -68,7 +68,7 @@ class _Prepared:
     arguments: list[str]
 
 
-def _prepare(plan: SandboxPlan, settings: Settings) -> _Prepared:
+def _prepare(plan: SandboxPlan, settings: Settings, made: list[limits.Group]) -> _Prepared:
     program = tools.bwrap(settings)
     starter = tools.starter(settings, plan.root) if plan.argv is None else None
     root = rootfs.arguments(settings, plan.root, uid=plan.uid, gid=plan.gid, home=plan.home, hostname=plan.hostname)
@@ -82,6 +82,7 @@ def _prepare(plan: SandboxPlan, settings: Settings) -> _Prepared:
     ]
     groups = limits.detected(settings)
     group = groups.make(f"{plan.name}.{uuid.uuid4().hex[:8]}".replace("/", "_"), plan.limits)
+    made.append(group)
     return _Prepared(bwrap=program, starter=starter, groups=groups, group=group, arguments=arguments)
 
 
@@ -103,11 +104,13 @@ class Sandbox:
         """Start it and check its profile; with a channel, return when that answers, else when the program is being executed.
         Raises RuntimeUnavailable (the machine lacks something, or the sandbox is not as claimed) or InstanceLost (it ended while
         starting; the message carries bubblewrap's)."""
-        ready = await in_thread(_prepare, plan, settings)
+        made: list[limits.Group] = []  # known here even when this is cancelled while the thread works
         try:
+            ready = await in_thread(_prepare, plan, settings, made)
             sandbox, info, near = await _spawn(plan, settings, ready)
         except BaseException:
-            await in_thread(ready.group.remove, timeout=1.0)
+            for group in made:
+                await in_thread(group.remove, timeout=1.0)
             raise
         try:
             async with asyncio.timeout(timeout):
