@@ -6,22 +6,21 @@ reset the probes must find differences, since a check that sees nothing of what 
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from envs import destructive
+from envs.trial import Trial
 from sandbox.clock import SystemClock
 from sandbox.errors import AutoclaveError, EnvironmentInvalid
-from sandbox.model import Baseline, Depth, DestructiveAction, Mismatch, NamespaceId, ResetMethod, Verdict, VerdictStatus
+from sandbox.model import Baseline, DestructiveAction, Mismatch, ResetMethod, VerdictStatus
 from sandbox.pool.limits import PoolLimits
 from sandbox.pool.members import Ports, StartState
 from sandbox.pool.preparation import Preparer
-from sandbox.ports import Environment, Instance, Ledger, Runtime
+from sandbox.ports import Environment, Ledger, Runtime
 
 log = logging.getLogger(__name__)
 Say = Callable[[str], None]
@@ -129,85 +128,115 @@ async def check(
         note.append(f"{start.baseline.fields} fields of {start.baseline.instances} fresh instances agree")
     report = CheckReport(environment=spec.name, method=spec.reset.method, baseline=start.baseline, steps=steps)
     actions = spec.destructive or destructive.defaults(spec)
-    async with _Subjected.open(environment, runtime, start) as subjected:
-        report.in_force = dict(subjected.instance.in_force)
-        await _round(report, subjected, _chunks(actions, trajectories), "", say)
-        await _round(report, subjected, [actions], "repeat: ", say)
+    async with Trial.open(environment, runtime, start) as trial:
+        report.in_force = dict(trial.instance.in_force)
+        first = _Round(report, trial, say)
+        await first.run(_chunks(actions, trajectories))
+        for name, title in (("trajectories", "trajectories"), ("reset", "reset and compare")):
+            steps.append(Step(name=title, ok=first.ok[name], seconds=first.seconds[name], detail=first.detail(name)))
+        whole = all(first.ok.values())
+        again = _Round(report, trial, say, "repeat: ")
+        await again.run([actions] if whole else first.parts[:1])
+        detail = "; ".join(filter(None, (again.detail("trajectories"), again.detail("reset"))))
+        done = bool(again.parts) and all(again.ok.values())
+        steps.append(Step(name="repeat", ok=done, seconds=sum(again.seconds.values()), detail=detail))
         if score:
             with _timed(steps, "score", say):
-                report.score = await _score(subjected, actions, say)
+                report.score = await _score(trial, actions, say)
     return report
 
 
-async def _round(
-    report: CheckReport, subjected: _Subjected, parts: Sequence[Sequence[DestructiveAction]], prefix: str, say: Say
-) -> None:
-    """Act, look without a reset, reset, look again, for each part. The first round's three steps add up over its parts."""
-    seconds = {"trajectories": 0.0, "reset": 0.0, "compare": 0.0}
-    notes: dict[str, list[str]] = {name: [] for name in seconds}
-    ok = dict.fromkeys(seconds, True)
-    clock = SystemClock()
-    for number, part in enumerate(parts, start=1):
-        say(f"{prefix}trajectory {number} of {len(parts)}: {len(part)} destructive actions")
-        began = clock.monotonic()
-        refused = [f"{a.name} ({why})" for a in part if (why := await destructive.act(subjected.instance, a))]
-        control = await subjected.look()
-        seconds["trajectories"] += clock.monotonic() - began
+class _Round:
+    """Acts, looks without a reset, resets and looks again, part by part. A part whose reset ends in an error is halved and tried
+    on new instances, so that one action which breaks the reset does not hide what the others leave behind."""
+
+    def __init__(self, report: CheckReport, trial: Trial, say: Say, prefix: str = "") -> None:
+        self._report = report
+        self._trial = trial
+        self._say = say
+        self._prefix = prefix
+        self.parts: list[Sequence[DestructiveAction]] = []  # those whose reset ran
+        self.seconds = {"trajectories": 0.0, "reset": 0.0}
+        self.notes: dict[str, list[str]] = {"trajectories": [], "reset": []}
+        self.ok = {"trajectories": True, "reset": True}
+
+    async def run(self, parts: Sequence[Sequence[DestructiveAction]]) -> None:
+        waiting = list(parts)
+        while waiting:
+            part = waiting.pop(0)
+            self._say(f"{self._prefix}trajectory: {len(part)} destructive actions, {len(waiting)} trajectories follow")
+            with self._spent("trajectories"):
+                await self._act(part)
+            with self._spent("reset"):
+                error = await self._reset()
+                if error is None:
+                    self.parts.append(part)
+                    continue
+                await self._trial.renew()
+            self.ok["reset"] = False
+            if len(part) > 1:
+                middle = len(part) // 2
+                waiting[:0] = [part[:middle], part[middle:]]
+            else:
+                self._report.problems.append(
+                    f"after {part[0].name}, the reset by {self._report.method.value} itself fails: {error}"
+                )
+
+    async def _act(self, part: Sequence[DestructiveAction]) -> None:
+        refused = [f"{a.name} ({why})" for a in part if (why := await destructive.act(self._trial.instance, a))]
+        control = await self._trial.look()
         if refused:
-            notes["trajectories"].append(f"not done: {', '.join(refused)}")
-        if control.clean:
-            ok["trajectories"] = False
-            report.problems.append(f"positive control: after trajectory {number} and without a reset, the probes saw nothing")
+            self.notes["trajectories"].append(f"not done: {', '.join(refused)}")
+        if control.clean and len(part) > len(refused) and (len(part) > 1 or not self.parts):
+            self.ok["trajectories"] = False
+            names = ", ".join(a.name for a in part)
+            self._report.problems.append(f"positive control: without a reset, the probes saw nothing of {names}")
         else:
-            notes["trajectories"].append(f"without a reset {len(control.mismatches)} fields differ")
-        say(f"{prefix}reset by {report.method.value}")
-        began = clock.monotonic()
+            self.notes["trajectories"].append(f"without a reset {len(control.mismatches)} fields differ")
+
+    async def _reset(self) -> str | None:
+        """Reset and compare; return why the reset failed, None when it ran."""
+        self._say(f"{self._prefix}reset by {self._report.method.value}")
         try:
-            await subjected.reset()
+            await self._trial.reset()
         except (AutoclaveError, OSError, TimeoutError) as error:
-            ok["reset"] = False
-            report.problems.append(f"reset by {report.method.value} ended in an error: {type(error).__name__}: {error}")
-            seconds["reset"] += clock.monotonic() - began
-            await subjected.renew()
-            continue
-        seconds["reset"] += clock.monotonic() - began
+            return " ".join(f"{type(error).__name__}: {error}".split())[:400]
+        verdict = await self._trial.look()
+        known = {(m.probe, m.field) for m in self._report.differences}
+        self._report.differences += [m for m in verdict.mismatches if (m.probe, m.field) not in known]
+        self._report.problems += [f"probe {p.probe}: {p.reason}" for p in verdict.problems]
+        self.ok["reset"] = self.ok["reset"] and verdict.clean
+        self.notes["reset"].append(f"{verdict.fields} fields read, {len(verdict.mismatches)} differ")
+        return None
+
+    @contextmanager
+    def _spent(self, name: str) -> Iterator[None]:
+        clock = SystemClock()
         began = clock.monotonic()
-        verdict = await subjected.look()
-        seconds["compare"] += clock.monotonic() - began
-        known = {(m.probe, m.field) for m in report.differences}
-        report.differences += [m for m in verdict.mismatches if (m.probe, m.field) not in known]
-        report.problems += [f"probe {p.probe}: {p.reason}" for p in verdict.problems]
-        ok["compare"] = ok["compare"] and verdict.clean
-        notes["compare"].append(f"{verdict.fields} fields read, {len(verdict.mismatches)} differ")
-    if prefix:
-        detail = "; ".join(dict.fromkeys(notes["trajectories"] + notes["compare"]))
-        report.steps.append(Step(name="repeat", ok=all(ok.values()), seconds=sum(seconds.values()), detail=detail))
-        return
-    seconds["reset"] += seconds.pop("compare")
-    ok["reset"] = ok["reset"] and ok.pop("compare")
-    notes["reset"] += notes.pop("compare")
-    for name, spent in seconds.items():
-        title = "reset and compare" if name == "reset" else name
-        report.steps.append(Step(name=title, ok=ok[name], seconds=spent, detail="; ".join(dict.fromkeys(notes[name]))))
+        yield
+        self.seconds[name] += clock.monotonic() - began
+
+    def detail(self, name: str) -> str:
+        return "; ".join(dict.fromkeys(self.notes[name]))
 
 
-async def _score(subjected: _Subjected, actions: Sequence[DestructiveAction], say: Say) -> ProbeScore:
+async def _score(trial: Trial, actions: Sequence[DestructiveAction], say: Say) -> ProbeScore:
     """Each action alone on a fresh state: seen without a reset, and gone after it?"""
     caught = repaired = planted = 0
     missed: list[str] = []
     for action in actions:
         say(f"score: {action.name}")
-        await subjected.renew()
-        if await destructive.act(subjected.instance, action):
+        await trial.renew()
+        if await destructive.act(trial.instance, action):
             continue
         planted += 1
-        if (await subjected.look()).clean:
+        if (await trial.look()).clean:
             missed.append(action.name)
         else:
             caught += 1
         try:
-            await subjected.reset()
-            repaired += (await subjected.look()).clean
+            await trial.reset()
+            repaired += (await trial.look()).clean
         except (AutoclaveError, OSError, TimeoutError):
             log.warning("a reset failed while scoring", exc_info=True, extra={"action": action.name})
     return ProbeScore(planted=planted, caught=caught, repaired=repaired, missed=tuple(missed))
@@ -216,69 +245,6 @@ async def _score(subjected: _Subjected, actions: Sequence[DestructiveAction], sa
 def _chunks(actions: Sequence[DestructiveAction], count: int) -> list[Sequence[DestructiveAction]]:
     size = max(1, -(-len(actions) // max(1, count)))
     return [actions[start : start + size] for start in range(0, len(actions), size)]
-
-
-class _Subjected:
-    """An instance that is acted on, looked at and reset, over and over."""
-
-    def __init__(self, environment: Environment, runtime: Runtime, start: StartState) -> None:
-        self._environment = environment
-        self._runtime = runtime
-        self._start = start
-        self._limits = PoolLimits()
-        self._generation = 0
-        self._live: Instance | None = None
-
-    @classmethod
-    @asynccontextmanager
-    async def open(cls, environment: Environment, runtime: Runtime, start: StartState) -> AsyncIterator[_Subjected]:
-        subjected = cls(environment, runtime, start)
-        try:
-            await subjected.renew()
-            yield subjected
-        finally:
-            await subjected._close()
-
-    @property
-    def instance(self) -> Instance:
-        if self._live is None:
-            raise AssertionError("used outside its context")
-        return self._live
-
-    async def renew(self) -> None:
-        """Start a new instance from the snapshot."""
-        await self._close()
-        self._generation += 1
-        namespace = NamespaceId(f"check-{secrets.token_hex(4)}")
-        async with asyncio.timeout(self._limits.start_s):
-            self._live = await self._runtime.start(self._environment, self._start.snapshot, namespace, self._generation)
-
-    async def look(self) -> Verdict:
-        """Kill what the agent left running, then read everything: a live process could change what is being read."""
-        async with asyncio.timeout(self._limits.check_s):
-            await self.instance.quiesce()
-            return await self._environment.verifier.check(self.instance.subject(), self._start.baseline, Depth.DEEP)
-
-    async def reset(self) -> None:
-        policy = self._environment.spec.reset
-        self._generation += 1
-        async with asyncio.timeout(self._limits.reset_s):
-            await self.instance.revoke()
-            if policy.method is ResetMethod.HOOK:
-                async with asyncio.timeout(policy.hook_limit_s):
-                    await self.instance.reset_in_place(self._generation, hook=policy.hook)
-            elif policy.method is ResetMethod.CLEAN:
-                await self.instance.reset_in_place(self._generation, hook=None)
-            elif policy.method is ResetMethod.RESTORE:
-                await self.instance.restore(self._start.snapshot, self._generation)
-            else:
-                await self.renew()
-
-    async def _close(self) -> None:
-        live, self._live = self._live, None
-        if live is not None:
-            async with asyncio.timeout(self._limits.close_s):
-                await live.close()
 
 
 @contextmanager

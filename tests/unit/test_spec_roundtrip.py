@@ -156,18 +156,16 @@ def test_the_digest_covers_hooks_and_checks(tmp_path: Path) -> None:
 
 
 def test_digests_of_trees_differ_by_name_kind_and_link(tmp_path: Path) -> None:
-    found = set()
-    for name, make in {
-        "file": lambda p: p.write_text("x"),
-        "other-name": lambda p: p.with_name("b").write_text("x"),
-        "dir": lambda p: p.mkdir(),
-        "link": lambda p: p.symlink_to("x"),
-        "dangling": lambda p: p.symlink_to("y"),
-    }.items():
-        (tmp_path / name).mkdir()
-        make(tmp_path / name / "a")
-        found.add(digest.of_path(tmp_path / name))
-    assert len(found) == 5
+    trees = [tmp_path / name for name in ("file", "other-name", "directory", "link", "other-link")]
+    for tree in trees:
+        tree.mkdir()
+    (trees[0] / "a").write_text("x")
+    (trees[1] / "b").write_text("x")
+    (trees[2] / "a").mkdir()
+    (trees[3] / "a").symlink_to("x")
+    (trees[4] / "a").symlink_to("y")
+
+    assert len({digest.of_path(tree) for tree in trees}) == 5
 
 
 def tasks_of(count: int, **more: Any) -> list[TaskTable]:

@@ -1,0 +1,76 @@
+"""An instance that nobody leases, to be acted on, looked at and reset, over and over."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sandbox.model import Depth, NamespaceId, ResetMethod, Verdict
+from sandbox.pool.limits import PoolLimits
+from sandbox.pool.members import StartState
+from sandbox.ports import Environment, Instance, Runtime
+
+
+class Trial:
+    """One start state, one instance of it at a time."""
+
+    def __init__(self, environment: Environment, runtime: Runtime, start: StartState) -> None:
+        self._environment = environment
+        self._runtime = runtime
+        self._start = start
+        self._limits = PoolLimits()
+        self._generation = 0
+        self._live: Instance | None = None
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, environment: Environment, runtime: Runtime, start: StartState) -> AsyncIterator[Trial]:
+        trial = cls(environment, runtime, start)
+        try:
+            await trial.renew()
+            yield trial
+        finally:
+            await trial._close()
+
+    @property
+    def instance(self) -> Instance:
+        if self._live is None:
+            raise AssertionError("used outside its context")
+        return self._live
+
+    async def renew(self) -> None:
+        """Start a new instance from the snapshot."""
+        await self._close()
+        self._generation += 1
+        namespace = NamespaceId(f"check-{secrets.token_hex(4)}")
+        async with asyncio.timeout(self._limits.start_s):
+            self._live = await self._runtime.start(self._environment, self._start.snapshot, namespace, self._generation)
+
+    async def look(self) -> Verdict:
+        """Kill what the agent left running, then read everything: a live process could change what is being read."""
+        async with asyncio.timeout(self._limits.check_s):
+            await self.instance.quiesce()
+            return await self._environment.verifier.check(self.instance.subject(), self._start.baseline, Depth.DEEP)
+
+    async def reset(self) -> None:
+        policy = self._environment.spec.reset
+        self._generation += 1
+        async with asyncio.timeout(self._limits.reset_s):
+            await self.instance.revoke()
+            if policy.method is ResetMethod.HOOK:
+                async with asyncio.timeout(policy.hook_limit_s):
+                    await self.instance.reset_in_place(self._generation, hook=policy.hook)
+            elif policy.method is ResetMethod.CLEAN:
+                await self.instance.reset_in_place(self._generation, hook=None)
+            elif policy.method is ResetMethod.RESTORE:
+                await self.instance.restore(self._start.snapshot, self._generation)
+            else:
+                await self.renew()
+
+    async def _close(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            async with asyncio.timeout(self._limits.close_s):
+                await live.close()
