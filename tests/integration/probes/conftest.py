@@ -216,3 +216,46 @@ def subject_of() -> Callable[..., ServerSubject]:
         return ServerSubject(server=server, **changes)
 
     return make
+
+
+class TrackedTree(PlainTree):
+    """A directory beside the copy it was cloned from: knows what was touched, as an overlay does."""
+
+    def __init__(self, top: Path, golden: Path) -> None:
+        super().__init__(top)
+        self._golden = PlainTree(golden)
+
+    def changed(self) -> frozenset[str] | None:
+        here, there = self._seen(self), self._seen(self._golden)
+        return frozenset(p for p in here.keys() | there.keys() if here.get(p) != there.get(p))
+
+    @staticmethod
+    def _seen(tree: PlainTree) -> dict[str, object]:
+        return {
+            e.path: (e.kind, e.mode, e.uid, e.gid, e.target, tree.xattrs(e.path), tree.read(e.path) if e.kind == "file" else b"")
+            for e in tree.walk()
+        }
+
+
+@dataclass
+class TreeSubject(ServerSubject):
+    """A subject whose one resource is a tree of files."""
+
+    files: Tree | None = None
+
+    def tree(self, resource: str, state: str | None = None) -> Tree:
+        assert self.files is not None
+        return self.files
+
+
+@pytest.fixture
+def tree_subject() -> Callable[..., TreeSubject]:
+    def make(files: Tree, **changes: Any) -> TreeSubject:
+        return TreeSubject(server=Server(data=Path("/nowhere"), sockets=Path("/nowhere")), files=files, **changes)
+
+    return make
+
+
+@pytest.fixture
+def tracked_tree() -> type[TrackedTree]:
+    return TrackedTree
