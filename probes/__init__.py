@@ -2,7 +2,8 @@
 
 from probes.compare import compare
 from probes.defaults import create_verifier, default_probes
+from probes.examine import examine
 from probes.probe import Findings, Probe, ProbeContext, probe
 from probes.verifier import ProbeVerifier
 
-__all__ = ["Findings", "Probe", "ProbeContext", "ProbeVerifier", "compare", "create_verifier", "default_probes", "probe"]
+__all__ = ["Findings", "Probe", "ProbeContext", "ProbeVerifier", "compare", "create_verifier", "default_probes", "examine", "probe"]
