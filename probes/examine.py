@@ -16,7 +16,7 @@ def _suspicions(probe: str, name: str, text: str) -> Iterator[str]:
     if name == "git history/commits" and text.isdigit() and int(text) > 1:
         yield f"{probe}: HEAD has {text} commits of history, in which an agent may read how things were or will be: squash them"
     elif name == "git history/unreached objects" and text != "0":
-        yield f"{probe}: objects that HEAD does not reach ({text}) may hold later commits: expire the reflog, then git gc --prune=now"
+        yield f"{probe}: unreached objects ({text}) may hold commits: git reflog expire --expire=now --all, git gc --prune=now"
     elif name == "git objects/alternates":
         yield f"{probe}: the repository borrows objects from {text}, outside what is reset: git repack -a -d, then remove the file"
     elif name.startswith("git ref/") and name.startswith(("git ref/refs/remotes/", "git ref/refs/stash", "git ref/refs/replace/")):
