@@ -15,7 +15,7 @@ from typing import Any
 from envs import destructive
 from envs.trial import Trial
 from sandbox.clock import SystemClock
-from sandbox.errors import AutoclaveError, EnvironmentInvalid
+from sandbox.errors import AutoclaveError, EnvironmentInvalid, InstanceLost
 from sandbox.model import Baseline, DestructiveAction, Mismatch, ResetMethod, VerdictStatus
 from sandbox.pool.limits import PoolLimits
 from sandbox.pool.members import Ports, StartState
@@ -161,38 +161,48 @@ class _Round:
         self.ok = {"trajectories": True, "reset": True}
 
     async def run(self, parts: Sequence[Sequence[DestructiveAction]]) -> None:
-        waiting = list(parts)
+        waiting = [(part, True) for part in parts]
         while waiting:
-            part = waiting.pop(0)
+            part, whole = waiting.pop(0)
             self._say(f"{self._prefix}trajectory: {len(part)} destructive actions, {len(waiting)} trajectories follow")
             with self._spent("trajectories"):
-                await self._act(part)
+                lost = await self._act(part, control=whole)
             with self._spent("reset"):
-                error = await self._reset()
+                error = lost or await self._reset()
                 if error is None:
                     self.parts.append(part)
                     continue
                 await self._trial.renew()
-            self.ok["reset"] = False
+            if lost and len(part) == 1:
+                self.notes["trajectories"].append(f"{part[0].name} ended the instance, which a pool restores")
+                continue
+            self.ok["reset"] = self.ok["reset"] and bool(lost)
             if len(part) > 1:
                 middle = len(part) // 2
-                waiting[:0] = [part[:middle], part[middle:]]
+                waiting[:0] = [(part[:middle], bool(lost)), (part[middle:], bool(lost))]
             else:
                 self._report.problems.append(
                     f"after {part[0].name}, the reset by {self._report.method.value} itself fails: {error}"
                 )
 
-    async def _act(self, part: Sequence[DestructiveAction]) -> None:
+    async def _act(self, part: Sequence[DestructiveAction], *, control: bool) -> str | None:
+        """Do what is destructive and look; return why the instance was lost, None when it lives."""
         refused = [f"{a.name} ({why})" for a in part if (why := await destructive.act(self._trial.instance, a))]
-        control = await self._trial.look()
         if refused:
             self.notes["trajectories"].append(f"not done: {', '.join(refused)}")
-        if control.clean and len(part) > len(refused) and (len(part) > 1 or not self.parts):
+        if not control:  # half of a part that had its control
+            return None
+        try:
+            verdict = await self._trial.look()
+        except InstanceLost as error:
+            return str(error)
+        if verdict.clean:
             self.ok["trajectories"] = False
             names = ", ".join(a.name for a in part)
             self._report.problems.append(f"positive control: without a reset, the probes saw nothing of {names}")
         else:
-            self.notes["trajectories"].append(f"without a reset {len(control.mismatches)} fields differ")
+            self.notes["trajectories"].append(f"without a reset {len(verdict.mismatches)} fields differ")
+        return None
 
     async def _reset(self) -> str | None:
         """Reset and compare; return why the reset failed, None when it ran."""

@@ -96,7 +96,11 @@ async def _connect(conninfo: str, check: SqlCheck) -> psycopg.AsyncConnection[tu
 
 def _rows_fault(rows: list[tuple[Any, ...]], query: SqlQuery) -> str | None:
     if query.expect is None:
-        return None if len(rows) == 1 and rows[0] == (True,) else f"expected one row with true, found {_shown(rows)}"
+        return (
+            None
+            if len(rows) == 1 and len(rows[0]) == 1 and rows[0][0] is True
+            else f"expected one row with true, found {_shown(rows)}"
+        )
     found = [[_text(value) for value in row] for row in rows]
     return None if found == query.expect else f"expected {query.expect}, found {_shown(rows)}"
 
