@@ -193,6 +193,13 @@ class RemotePool:
         changed: Sequence[Clearance] = await self._connection.call("discard", trajectories=list(trajectories), by=by, note=note)
         return changed
 
+    async def why(self, trajectory: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = await self._connection.call("why", trajectory=trajectory)
+        return found
+
+    async def record_audit(self, report: Mapping[str, Any]) -> None:
+        await self._connection.call("record_audit", report=dict(report))
+
     async def status(self) -> Mapping[str, Any]:
         status: Mapping[str, Any] = await self._connection.call("status")
         return status

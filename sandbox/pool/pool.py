@@ -171,6 +171,14 @@ class Pool:
         """A person gives quarantined trajectories up, with a name and a reason."""
         return await self._shipping.set_aside([TrajectoryId(t) for t in trajectories], ClearanceState.DISCARDED, by=by, note=note)
 
+    async def why(self, trajectory: str) -> Mapping[str, Any]:
+        """Everything about one trajectory: what vouched for its start and end, its window, lineage, siblings, batches, updates."""
+        return await self._ports.ledger.why(TrajectoryId(trajectory))
+
+    async def record_audit(self, report: Mapping[str, Any]) -> None:
+        """Write down that an audit took place, so that the next one knows where to begin."""
+        await self._ports.ledger.save_audit(report)
+
     async def status(self) -> Mapping[str, Any]:
         """Counts of now, and the ledger's counters."""
         environments = {

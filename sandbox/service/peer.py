@@ -25,6 +25,8 @@ QUESTIONS = frozenset(
         "release",
         "discard",
         "status",
+        "why",
+        "record_audit",
         "audit_namespaces",
         "verify_seals",
     }

@@ -1,0 +1,92 @@
+"""`autoclave pool up | status | drain`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from sandbox.cli import output
+from sandbox.cli.options import Home, Json, Size, load
+from sandbox.cli.running import run
+
+app = App(name="pool", help="Keep a pool that other processes use.")
+
+
+@app.command
+def up(*environments: str, size: Size = 4, home: Home = None, json: Json = False) -> int:
+    """Keep a pool of ENVIRONMENTS in the foreground until it is drained, or interrupted.
+
+    Every process of the same user reaches it with `Pool.connect()`. Ctrl-C drains it: the last trajectories are checked too.
+
+    Example: autoclave pool up shop repo --size 8
+    """
+    from sandbox.service import Server
+    from sandbox.wiring import Pool
+
+    settings = load(home)
+    progress = output.Progress()
+
+    async def keep() -> None:
+        progress.say(f"preparing {', '.join(environments)}: golden snapshots and baselines are built at the first use")
+        async with Pool.open(environments, size=size, settings=settings) as pool:
+            try:
+                async with Server(pool, settings) as server:
+                    up_now = {"socket": str(server.path), "environments": list(environments), "size": size}
+                    if json:
+                        output.print_json(up_now)
+                    progress.say(f"the pool is up: {server.path} (Pool.connect(), `autoclave pool status`; Ctrl-C drains it)")
+                    await server.ended.wait()
+            except asyncio.CancelledError:
+                progress.say("draining: the last namespaces are reset and checked")
+                raise
+
+    run(keep())
+    return 0
+
+
+@app.command
+def status(*, home: Home = None, json: Json = False) -> int:
+    """Show what the running pool holds: namespaces by state, waiting requests, leases, checks, clearances.
+
+    Example: autoclave pool status --json
+    """
+    from sandbox.client import connect
+
+    async def ask() -> dict[str, object]:
+        async with connect(load(home)) as pool:
+            return dict(await pool.status())
+
+    found = run(ask())
+    if json:
+        output.print_json(found)
+    else:
+        from sandbox.report import terminal
+
+        output.show(terminal.pool_status(found))
+    return 0
+
+
+@app.command
+def drain(
+    *,
+    grace: Annotated[float, Parameter(help="Seconds that running sessions get before they are ended.")] = 30.0,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """End the running pool: admit nobody, let sessions end, check the last trajectories, close.
+
+    Example: autoclave pool drain --grace 60
+    """
+    from sandbox.client import connect
+
+    async def ask() -> None:
+        async with connect(load(home)) as pool:
+            await pool.drain(grace_s=grace)
+
+    with output.Progress().step("draining"):
+        run(ask())
+    if json:
+        output.print_json({"drained": True})
+    return 0
