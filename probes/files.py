@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Literal
 
 from pydantic import Field
 
@@ -11,6 +12,7 @@ from probes.kinds import Options, digest_of_kind, read_options, resource_of
 from probes.manifest import TOP, TOUCHED, Digests, Skip, read_changed, read_top, read_touched, read_whole
 from probes.probe import Findings, ProbeContext
 from sandbox.aio import in_thread
+from sandbox.errors import InstanceLost
 from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
 from sandbox.ports import Tree
 
@@ -20,6 +22,7 @@ class FilesOptions(Options):
 
     state: str | None = Field(default=None, description="which state directory, where the resource has several")
     exclude: tuple[str, ...] = Field(default=(), description="shell-style patterns of paths that are not read, with all below")
+    owner: Literal["", "home", "workspace"] = Field(default="", description="a directory of the agent's that no resource has")
     running: bool = Field(default=False, description="a server writes there while it runs: read at depth deep only, when replaced")
 
 
@@ -47,7 +50,13 @@ class FilesProbe:
         return Depth.QUICK if in_place or field == TOP else Depth.DEEP
 
     async def read(self, context: ProbeContext) -> Findings:
-        return Findings(fields=await in_thread(self._read, context.subject.tree(self.resource, self.options.state), context))
+        try:
+            tree = context.subject.tree(self.resource, self.options.state)
+        except (InstanceLost, LookupError):
+            if not self.options.owner:
+                raise
+            return Findings(fields={TOP: "no such directory: a resource lies there"})
+        return Findings(fields=await in_thread(self._read, tree, context))
 
     def skip(self, path: str) -> bool:
         """True for a path that is left out, or that lies below one."""
@@ -73,8 +82,9 @@ def read_files(tree: Tree, context: ProbeContext, digests: Digests, skip: Skip) 
 
 
 def create(spec: ProbeSpec, environment: EnvironmentSpec) -> FilesProbe:
-    """Make a probe of a resource's files."""
+    """Make a probe of a resource's files, or of the agent's own directory."""
     options = read_options(spec, FilesOptions, environment)
-    return FilesProbe(
-        name=spec.name, resource=resource_of(spec, environment), options=options, digest=digest_of_kind(spec, options)
-    )
+    taken = options.owner in {r.name for r in environment.resources}  # then the runtime gives its own another name
+    owner = f"agent-{options.owner}" if taken else options.owner
+    resource = owner if options.owner and spec.resource is None else resource_of(spec, environment)
+    return FilesProbe(name=spec.name, resource=resource, options=options, digest=digest_of_kind(spec, options))

@@ -100,12 +100,14 @@ def test_every_resource_has_a_probe_without_the_author_writing_one() -> None:
     found = [(p.name, p.kind, p.resource) for p in default_probes(SPEC)]
 
     assert found == [
-        ("instance", "process", None),
         ("db", "postgres", "db"),
         ("code", "repo", "code"),
         ("web", "files", "web"),
+        ("instance", "process", None),
+        ("home", "files", None),
+        ("workspace", "files", None),
     ]
-    assert len(create_verifier(SPEC).probes) == 4
+    assert len(create_verifier(SPEC).probes) == 6
 
 
 def test_an_authors_probe_takes_the_place_of_the_default_one_and_others_come_beside_it() -> None:
@@ -117,7 +119,7 @@ def test_an_authors_probe_takes_the_place_of_the_default_one_and_others_come_bes
     )
     names = [p.name for p in create_verifier(dataclasses.replace(SPEC, probes=mine)).probes]
 
-    assert sorted(names) == ["db", "db (default)", "instance", "mine", "web"]
+    assert sorted(names) == ["db", "db (default)", "home", "instance", "mine", "web", "workspace"]
 
 
 @pytest.mark.parametrize(
