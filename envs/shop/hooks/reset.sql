@@ -1,5 +1,5 @@
 -- What most authors write: empty every table, start the counters again, load the rows, refresh the view.
--- It runs as the owner and looks thorough. `autoclave env check shop --reset hook` lists what it leaves behind.
+-- It runs as the owner and looks thorough. `autoclave env check shop --method hook` lists what it leaves behind.
 \set ON_ERROR_STOP on
 set lock_timeout = '5s';
 set client_min_messages = warning;
