@@ -116,6 +116,7 @@ def git() -> Path:
     return Path(found)
 
 
+@functools.lru_cache(maxsize=1)
 def git_version() -> str:
     return _ask(git(), r"(\d+\.\d+(?:\.\d+)*)") or "unknown"
 

@@ -96,7 +96,7 @@ def interfaces(pid: int) -> tuple[str, ...]:
 def listeners(pid: int, role: Role, resource: str | None) -> tuple[Listener, ...]:
     """Every socket of a process's network namespace."""
     found = []
-    for name in ("tcp", "tcp6", "udp", "udp6"):
+    for name in _in_use(pid):
         for words in _net(pid, name):
             state = _TCP.get(int(words[3], 16), "other") if name.startswith("tcp") else "bound"
             address = _address(words[1])
@@ -108,6 +108,23 @@ def listeners(pid: int, role: Role, resource: str | None) -> tuple[Listener, ...
         state = "listen" if int(words[3], 16) & _LISTENING else "connected" if words[5] == "03" else "bound"
         found.append(Listener(role=role, resource=resource, kind="unix", state=state, address=path or "unnamed"))
     return tuple(sorted(found, key=lambda item: (item.kind, item.state, item.address)))
+
+
+def _in_use(pid: int) -> list[str]:
+    """Which tables hold anything. The kernel keeps one table for all namespaces and searches the whole of it for each reading
+    (some 3 ms for TCP), while its counters are each namespace's own; a table whose counter cannot be read is read itself."""
+    counts: dict[str, bool] = {}
+    for table in ("sockstat", "sockstat6"):
+        try:
+            lines = (_PROC / str(pid) / "net" / table).read_text().splitlines()
+        except FileNotFoundError:
+            continue  # a kernel without IPv6
+        for line in lines:
+            name, _, numbers = line.partition(": ")
+            words = numbers.split()
+            held = dict(zip(words[::2], words[1::2], strict=False))
+            counts[name.lower()] = held.get("inuse", "1") != "0" or held.get("tw", "0") != "0"
+    return [name for name in ("tcp", "tcp6", "udp", "udp6") if counts.get(name, True)]
 
 
 def _net(pid: int, name: str) -> Iterable[list[str]]:
