@@ -27,7 +27,8 @@ def write(name: str, *, kind: str, directory: Path) -> list[Path]:
             target.mkdir(parents=True, exist_ok=True)
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(path.read_text("utf-8").replace("@NAME@", name), "utf-8")
+        text = path.read_text("utf-8").replace("@NAME@", name).replace("@IDENTIFIER@", name.replace("-", "_"))
+        target.write_text(text, "utf-8")
         if path.suffix == ".sh":
             target.chmod(0o755)
         written.append(target)

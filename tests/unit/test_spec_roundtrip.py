@@ -202,11 +202,11 @@ def test_the_schema_is_one_that_editors_take() -> None:
 def test_a_new_environment_is_right(tmp_path: Path, kind: str) -> None:
     from envs import skeleton
 
-    written = skeleton.write("desk", kind=kind, directory=tmp_path / "desk")
+    written = skeleton.write("help-desk", kind=kind, directory=tmp_path / "desk")
 
     found = read(tmp_path / "desk")
     assert written[0].name == "environment.toml"
-    assert found.spec.name == "desk"
+    assert found.spec.name == "help-desk"
     assert found.spec.destructive
     assert found.tasks
 
