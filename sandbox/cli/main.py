@@ -54,3 +54,7 @@ def main() -> None:
     app = build()
     app.register_install_completion_command(name="--install-completion")
     sys.exit(guarded(lambda: app(argv), argv))
+
+
+if __name__ == "__main__":
+    main()

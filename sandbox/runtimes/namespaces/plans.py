@@ -8,10 +8,11 @@ import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
+from sandbox import staging
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import NOTHING, EnvironmentSpec, Limits, Role, SealedDir
 from sandbox.ports import Clone, Environment, Mount, Resource, StateDir
-from sandbox.runtimes.namespaces import bwrap, staging
+from sandbox.runtimes.namespaces import bwrap
 from sandbox.runtimes.namespaces.sandbox import SandboxPlan
 from sandbox.settings import Settings
 

@@ -7,8 +7,8 @@ import hashlib
 import os
 from pathlib import Path
 
+from sandbox import staging
 from sandbox.errors import EnvironmentInvalid
-from sandbox.runtimes.namespaces import staging
 from sandbox.settings import Settings
 
 # Top-level names that a merged-/usr system has as links into /usr; where the host has real directories they are bound instead.

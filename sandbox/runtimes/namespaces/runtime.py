@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sandbox.aio import in_thread, run_shielded
+from sandbox.binaries import bubblewrap
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import NamespaceId, Role, SealedDir, Snapshot, TaskSpec
 from sandbox.ports import Clone, Environment, Storage
@@ -19,7 +20,6 @@ from sandbox.runtimes.namespaces.seeding import Seeder
 from sandbox.runtimes.namespaces.snapshots import RUNTIME, joined, seal_all
 from sandbox.runtimes.namespaces.sockets import SocketDirs
 from sandbox.runtimes.namespaces.together import all_of
-from sandbox.runtimes.namespaces.tools import bwrap
 from sandbox.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class NamespacesRuntime:
         users = self._settings.users
         return {
             "runtime": self.name,
-            "bubblewrap": bwrap(self._settings).version,
+            "bubblewrap": bubblewrap(self._settings).version,
             "kernel": platform.release(),
             "users": "the manager's own" if users.agent is None else f"agent {users.agent}, servers {users.server}",
             **self._storage.in_force,

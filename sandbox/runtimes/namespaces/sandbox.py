@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from sandbox import binaries
 from sandbox.aio import in_thread, run_shielded
 from sandbox.errors import InstanceLost
 from sandbox.model import NOTHING, Limits, ProcessInfo, Role
@@ -61,7 +62,7 @@ class SandboxPlan:
 class _Prepared:
     """What can be made ready off the event loop."""
 
-    bwrap: tools.Bwrap
+    bwrap: binaries.Bubblewrap
     starter: tools.Starter | None
     groups: limits.Groups
     group: limits.Group
@@ -69,7 +70,7 @@ class _Prepared:
 
 
 def _prepare(plan: SandboxPlan, settings: Settings, made: list[limits.Group]) -> _Prepared:
-    program = tools.bwrap(settings)
+    program = binaries.bubblewrap(settings)
     starter = tools.starter(settings, plan.root) if plan.argv is None else None
     root = rootfs.arguments(settings, plan.root, uid=plan.uid, gid=plan.gid, home=plan.home, hostname=plan.hostname)
     mounts = (*plan.mounts, starter.mount) if starter else plan.mounts
@@ -165,7 +166,7 @@ class Sandbox:
 
     async def _confined(self) -> dict[str, str]:
         """Wait until the server's own program is being executed, under the filter."""
-        interval = 0.0005
+        interval = 0.002  # about what bubblewrap needs at least; each look costs as much as half of that
         while not self._child.ended.is_set():
             for member in observe.members(self.pid, self._ready.group.pids()):
                 status = observe.fields(member.host)
@@ -344,7 +345,7 @@ async def _spawn(plan: SandboxPlan, settings: Settings, ready: _Prepared) -> tup
             raise
         child = Child(started[0])
         try:
-            ready.group.add(child.pid)
+            await in_thread(ready.group.add, child.pid)  # the kernel waits for a grace period, some milliseconds
             _write_all(args_out, bwrap.encode(arguments))
             output = Output(said_in, plan.log, plan.log_bytes)
         except BaseException:

