@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 IDENTITY = "identity"  # the name of the physical proof, as a probe and as its one field
 TRIES = 2  # a loaded machine is not dirt
 AT_ONCE = 4
+KEPT = 1000  # expectations: a baseline has some for each probe and depth, and a task's start state is a baseline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ class ProbeVerifier:
         self._policy = policy
         self._volatile = volatile
         self._clock: Clock = clock or SystemClock()
+        self._expected: dict[tuple[str, str, Depth, bool], Mapping[str, str]] = {}
         self._digest = digest_of(
             [*(part for p in self._probes for part in (p.name, p.digest)), *(f"{v.pattern}\0{v.reason}" for v in volatile)]
         )
@@ -74,12 +76,13 @@ class ProbeVerifier:
                 continue
             problems.extend(Problem(probe=read.probe.name, reason=reason) for reason in read.findings.problems)
             depth_of = partial(read.probe.depth_of, in_place=subject.in_place)
-            due = partial(_due, depth_of=depth_of, depth=depth)
-            actual = strip(read.probe.name, due(read.findings.fields), baseline.volatile)
+            due = _due(read.findings.fields, depth_of=depth_of, depth=depth)
+            actual = strip(read.probe.name, due, baseline.volatile)
             fields += len(actual)
+            wanted = self._wanted(read.probe, baseline, expected, depth, subject.in_place)
             mismatches += [
                 m
-                for m in compare(read.probe.name, due(expected), actual, depth_of=depth_of, partial=bool(read.findings.problems))
+                for m in compare(read.probe.name, wanted, actual, depth_of=depth_of, partial=bool(read.findings.problems))
                 if not is_volatile(read.probe.name, m.field, baseline.volatile)
             ]
         status = VerdictStatus.INCONCLUSIVE if problems else VerdictStatus.MISMATCH if mismatches else VerdictStatus.CLEAN
@@ -92,6 +95,17 @@ class ProbeVerifier:
             seconds=self._clock.monotonic() - began,
             in_force=_in_force(subject, depth),
         )
+
+    def _wanted(
+        self, probe: Probe, baseline: Baseline, fields: Mapping[str, str], depth: Depth, in_place: bool
+    ) -> Mapping[str, str]:
+        """Return what a check of this depth expects of a probe; worked out once for a baseline, which every reset is checked by."""
+        key = (baseline.digest, probe.name, depth, in_place)
+        if key not in self._expected:
+            if len(self._expected) > KEPT:
+                self._expected.clear()
+            self._expected[key] = _due(fields, depth_of=partial(probe.depth_of, in_place=in_place), depth=depth)
+        return self._expected[key]
 
     async def _recorded(self, subject: Subject) -> dict[str, Mapping[str, str]]:
         reads = await self._read(subject, Depth.DEEP, None)

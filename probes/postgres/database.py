@@ -38,6 +38,10 @@ STATEMENTS = """
 select s.query from {0}.pg_stat_statements s where s.dbid operator(pg_catalog.=)
   (select d.oid from pg_catalog.pg_database d where d.datname operator(pg_catalog.=) pg_catalog.current_database())
 """
+FILENODES = """
+select pg_catalog.pg_relation_filenode(c.oid)::int8 from pg_catalog.pg_class c
+where pg_catalog.pg_relation_filenode(c.oid) is not null
+"""
 ENOUGH = 3  # tables that cannot be read (locked, say) before the rest is left alone
 
 
@@ -73,6 +77,11 @@ async def read_database(connection: psycopg.AsyncConnection[Any], database: str,
         if not connection.closed:
             await connection.execute("rollback")
     return {prefix + name: text for name, text in fields.items()}, [f"{prefix}{p}" for p in problems]
+
+
+async def read_filenodes(connection: psycopg.AsyncConnection[Any]) -> frozenset[int]:
+    """Return the numbers of the files that the database's relations have."""
+    return frozenset(int(n) for (n,) in await (await connection.execute(FILENODES)).fetchall())
 
 
 async def _catalogs(connection: psycopg.AsyncConnection[Any], *, deep: bool) -> dict[str, str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
-from probes.canonical import bytes_digest, name_of
+from probes.canonical import bytes_digest, digest_of, lines_of, listing, name_of
 from sandbox.ports import Tree, TreeEntry
 
 CONFIGURATION = ("PG_VERSION", "postgresql.conf", "postgresql.auto.conf", "pg_hba.conf", "pg_ident.conf", "current_logfiles")
-LIMIT = 16_000_000
+UNEXPECTED = "unexpected files/"  # a listing by path
 _HEX = "[0-9A-F]"
 # What a server makes while it runs, whose names and contents differ between equal states.
 EXPECTED = re.compile(
@@ -32,6 +32,7 @@ EXPECTED = re.compile(
         )
     )
 )
+BASE = re.compile(r"base/(\d+)/")
 RELATION_FILE = re.compile(r"base/(\d+)/(\d+)(_fsm|_vm|_init)?(\.\d+)?")
 
 
@@ -40,57 +41,63 @@ def read_configuration(tree: Tree) -> dict[str, str]:
     return {f"configuration/{name}": _content(tree, name) for name in CONFIGURATION if tree.entry(name) is not None}
 
 
-def read_unexpected(tree: Tree, *, whole: bool) -> dict[str, str]:
-    """List, with its content's digest, every file that does not belong there. `whole` walks the tree even where the storage
-    knows what changed."""
-    lines = []
-    for entry in _candidates(tree, whole=whole):
-        if entry.kind == "dir":
-            continue
-        if entry.kind == "file" and EXPECTED.fullmatch(entry.path):
-            continue
-        shown = name_of(entry.path)
-        if entry.kind == "link":
-            lines.append(f"{shown} -> {name_of(entry.target or '')}")
-        elif entry.kind == "file":
-            lines.append(f"{shown} {_content(tree, entry.path)}")
-        elif not (entry.kind == "socket" and EXPECTED.fullmatch(entry.path)):
-            lines.append(f"{shown} {entry.kind}")
-    return {"unexpected files": "\n".join(sorted(lines))}
+def read_changed(tree: Tree, baseline: Mapping[str, str] | None) -> dict[str, str]:
+    """List, with its content's digest, every file that does not belong there. With a baseline, and where the storage knows what
+    changed, only that is looked at."""
+    changed = tree.changed() if baseline is not None and UNEXPECTED in baseline else None
+    if changed is None or baseline is None:
+        return {UNEXPECTED: listing(dict(_unexpected(tree, tree.walk())))}
+    lines = lines_of(baseline[UNEXPECTED])
+    for path in changed:
+        lines.pop(name_of(path), None)
+    found = (tree.entry(path) for path in sorted(changed) if path)
+    return {UNEXPECTED: listing(lines | dict(_unexpected(tree, (e for e in found if e is not None))))}
 
 
-def read_unreachable(tree: Tree, databases: dict[str, int]) -> dict[str, str]:
-    """Digest the files of databases that refuse connections (template0), which no query can read."""
-    fields = {}
-    for name, oid in databases.items():
-        folder = f"base/{oid}"
-        files = [e for e in tree.walk(folder) if e.kind == "file" and not e.path.endswith("pg_internal.init")]
-        texts = [f"{e.path.removeprefix(folder)} {_content(tree, e.path, limit=None)}" for e in files]
-        fields[f"db {name_of(name)}/files"] = f"{len(files)} files, {bytes_digest(chr(10).join(texts).encode())}"
+def read_everything(tree: Tree, databases: Mapping[int, str], filenodes: Mapping[int, frozenset[int]]) -> dict[str, str]:
+    """The same from one walk over everything, and of each database (by object id) its files: in one that was read (its `filenodes`
+    are known) those that look like a relation's and belong to none, in another (template0) all of them, digested."""
+    entries = list(tree.walk())
+    fields = {UNEXPECTED: listing(dict(_unexpected(tree, entries)))}
+    inside: dict[int, list[TreeEntry]] = {oid: [] for oid in databases}
+    for entry in entries:
+        match = BASE.match(entry.path)
+        if match is not None and entry.kind == "file" and int(match[1]) in inside:
+            inside[int(match[1])].append(entry)
+    for oid, name in databases.items():
+        prefix = f"db {name_of(name)}"
+        if oid in filenodes:
+            fields[f"{prefix}/orphan files"] = "\n".join(_orphans(inside[oid], filenodes[oid]))
+        else:
+            fields[f"{prefix}/files"] = _digest(tree, inside[oid], f"base/{oid}/")
     return fields
 
 
-def read_orphans(tree: Tree, oid: int, filenodes: frozenset[int]) -> str:
-    """List files that look like a relation's and belong to none; empty ones wait for the next checkpoint to go."""
-    found = []
-    for entry in tree.walk(f"base/{oid}"):
+def _unexpected(tree: Tree, entries: Iterable[TreeEntry]) -> Iterator[tuple[str, str]]:
+    for entry in entries:
+        if entry.kind == "dir" or (entry.kind in ("file", "socket") and EXPECTED.fullmatch(entry.path)):
+            continue
+        text = entry.kind
+        if entry.kind == "link":
+            text = f"link {name_of(entry.target or '')}"
+        elif entry.kind == "file":
+            text = _content(tree, entry.path)
+        yield name_of(entry.path), text
+
+
+def _orphans(entries: Iterable[TreeEntry], filenodes: frozenset[int]) -> Iterator[str]:
+    """Name files that no relation has; empty ones wait for the next checkpoint to go."""
+    for entry in entries:
         match = RELATION_FILE.fullmatch(entry.path)
         if match is not None and entry.size > 0 and int(match[2]) not in filenodes:
-            found.append(entry.path)
-    return "\n".join(found)
+            yield entry.path
 
 
-def _candidates(tree: Tree, *, whole: bool) -> Iterable[TreeEntry]:
-    changed = None if whole else tree.changed()
-    if changed is None:
-        yield from tree.walk()
-        return
-    for path in sorted(changed):
-        entry = tree.entry(path) if path else None
-        if entry is not None:
-            yield entry
+def _digest(tree: Tree, entries: Iterable[TreeEntry], prefix: str) -> str:
+    texts = [f"{e.path.removeprefix(prefix)} {_content(tree, e.path)}" for e in entries if not e.path.endswith("pg_internal.init")]
+    return f"{len(texts)} files, {digest_of(texts)[:32]}"
 
 
-def _content(tree: Tree, path: str, *, limit: int | None = LIMIT) -> str:
-    data = tree.read(path, limit)
+def _content(tree: Tree, path: str) -> str:
+    data = tree.read(path)
     return f"{len(data)} bytes, {bytes_digest(data)}"

@@ -80,9 +80,11 @@ def statements(version: int) -> list[str]:
             from pg_hba_file_rules() h""",
         f"""select 'data directory', {_joined("n", "n")}
             from pg_ls_dir('.') n where n not in ('postmaster.pid', 'postmaster.opts')""",
+        f"""select 'data directory base', {_joined("coalesce(d.datname, n)", "coalesce(d.datname, n)")}
+            from pg_ls_dir('base') n left join pg_database d on d.oid::text = n""",
         *(
             f"select 'data directory {d}', {_joined('n', 'n')} from pg_ls_dir('{d}') n"
-            for d in ("base", "pg_tblspc", "pg_replslot", "pg_twophase")
+            for d in ("pg_tblspc", "pg_replslot", "pg_twophase")
         ),
         f"select 'temporary files', {_joined('f.name', 'f.name')} from pg_ls_tmpdir() f",
         "select 'notification queue', pg_notification_queue_usage()::text",

@@ -15,21 +15,16 @@ from probes.canonical import name_of
 from probes.kinds import Options, digest_of_kind, read_options, resource_of
 from probes.postgres import datadir
 from probes.postgres.connection import session
-from probes.postgres.database import read_database
+from probes.postgres.database import read_database, read_filenodes
 from probes.postgres.instance import read_names, read_running
 from probes.probe import Findings, ProbeContext
 from sandbox.aio import in_thread
 from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
 
 LISTED = "select d.datname, d.oid::int8, d.datallowconn from pg_catalog.pg_database d order by 1"
-FILENODES = """
-select pg_catalog.pg_relation_filenode(c.oid)::int8 from pg_catalog.pg_class c
-where pg_catalog.pg_relation_filenode(c.oid) is not null
-"""
 HOMES = ("postgres", "template1")  # where to look first for what belongs to the whole server
 AT_ONCE = 4
 # Fields of a database that are read at depth deep only, also after hook or clean: they say how rows lie, not what they hold.
-UNEXPECTED = "unexpected files"
 DEEP_ONLY = ("planner/", "orphan files", "files")
 
 
@@ -58,7 +53,7 @@ class PostgresProbe:
         return False
 
     def depth_of(self, field: str, *, in_place: bool) -> Depth | None:
-        if not field.startswith(("db ", UNEXPECTED)):
+        if not field.startswith(("db ", datadir.UNEXPECTED)):
             return Depth.QUICK
         if not in_place:
             return Depth.DEEP
@@ -74,23 +69,31 @@ class PostgresProbe:
             databases = await (await connection.execute(LISTED)).fetchall()
         if not context.thorough:
             return Findings(fields=fields)
-        fields |= await in_thread(datadir.read_unexpected, tree, whole=context.deep)
         problems: list[str] = []
-        open_ones = [(str(n), int(oid)) for n, oid, accepts in databases if accepts and self._wanted(context, str(n))]
-        closed = {str(n): int(oid) for n, oid, accepts in databases if not accepts}
+        wanted = {int(oid): str(n) for n, oid, accepts in databases if accepts and self._wanted(context, str(n))}
+        closed = {int(oid): str(n) for n, oid, accepts in databases if not accepts}
+        filenodes: dict[int, frozenset[int]] = {}
         places = asyncio.Semaphore(AT_ONCE)
 
-        async def one(database: str, oid: int) -> None:
+        async def one(oid: int, database: str) -> None:
             async with places:
-                found, trouble = await self._database(context, database, oid)
+                try:
+                    async with session(context, self.resource, database) as connection:
+                        found, trouble = await read_database(connection, database, deep=context.deep)
+                        filenodes[oid] = await read_filenodes(connection) if context.deep else frozenset()
+                except psycopg.Error as error:
+                    found, trouble = {}, [f"db {name_of(database)}: {error.sqlstate or ''} {' '.join(str(error).split())}"]
             fields.update(found)
             problems.extend(trouble)
 
         async with asyncio.TaskGroup() as group:
-            for database, oid in open_ones:
-                group.create_task(one(database, oid))
+            for oid, database in wanted.items():
+                group.create_task(one(oid, database))
         if context.deep:
-            fields |= await in_thread(datadir.read_unreachable, tree, closed)
+            known = {oid: name for oid, name in wanted.items() if oid in filenodes}
+            fields |= await in_thread(datadir.read_everything, tree, {**known, **closed}, filenodes)
+        else:
+            fields |= await in_thread(datadir.read_changed, tree, context.baseline)
         return Findings(fields=fields, problems=tuple(sorted(problems)))
 
     def _wanted(self, context: ProbeContext, database: str) -> bool:
@@ -98,20 +101,6 @@ class PostgresProbe:
         if context.baseline is not None and f"databases/{name_of(database)}" not in context.baseline:
             return False
         return not self.options.databases or database in self.options.databases
-
-    async def _database(self, context: ProbeContext, database: str, oid: int) -> tuple[dict[str, str], list[str]]:
-        try:
-            async with session(context, self.resource, database) as connection:
-                fields, problems = await read_database(connection, database, deep=context.deep)
-                if context.deep:
-                    nodes = frozenset(int(n) for (n,) in await (await connection.execute(FILENODES)).fetchall())
-        except psycopg.Error as error:
-            message = " ".join(str(error).split())
-            return {}, [f"db {name_of(database)}: {error.sqlstate or type(error).__name__} {message}"]
-        if context.deep:
-            tree = context.subject.tree(self.resource, self.options.state)
-            fields[f"db {name_of(database)}/orphan files"] = await in_thread(datadir.read_orphans, tree, oid, nodes)
-        return fields, problems
 
 
 @asynccontextmanager

@@ -121,6 +121,8 @@ class ServerSubject:
     in_force: Mapping[str, Any] = field(default_factory=dict)
 
     def tree(self, resource: str, state: str | None = None) -> Tree:
+        if resource != "db":
+            raise LookupError(resource)
         return PlainTree(self.server.data)
 
     def endpoint(self, resource: str) -> str:
@@ -244,7 +246,8 @@ class TreeSubject(ServerSubject):
     files: Tree | None = None
 
     def tree(self, resource: str, state: str | None = None) -> Tree:
-        assert self.files is not None
+        if resource != "tree" or self.files is None:
+            raise LookupError(resource)
         return self.files
 
 
