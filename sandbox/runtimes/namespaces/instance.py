@@ -254,7 +254,7 @@ class NamespaceInstance:
             await world.kill_agent()
             await world.disconnect()
             await world.stop_servers()
-            self._written += await world.usage_bytes()
+            self._written += await world.written_bytes()
             dirs = await seal_all(self._storage, self.plans, world.clones)
             snapshot = joined(self.plans.spec, dirs, self._storage, parent=self.snapshot.id, task=None)
             again = await World.prepare(self.settings, self._storage, self.plans, self.sockets, snapshot, self.name)
@@ -297,7 +297,7 @@ class NamespaceInstance:
             watcher.cancel()
 
     async def _usage(self) -> int:
-        return self._written + await self.world.usage_bytes()
+        return self._written + await self.world.written_bytes()
 
     async def _stop(self, reason: str) -> None:
         """End the agent's work for a bound that it passed; the servers end too, since they may be what writes."""

@@ -7,10 +7,9 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from sandbox.runtimes.namespaces import limits
+from sandbox.runtimes.namespaces import limits, observe, sandbox
 from sandbox.settings import Settings
 
 _DEATH_S = 10.0
@@ -34,46 +33,39 @@ def remove_empty(settings: Settings) -> None:
 
 
 def _processes(settings: Settings, keep: frozenset[str]) -> list[str]:
-    found = list(_strays(settings, keep))
+    """The process below a bubblewrap is its namespace's first, with which everything inside dies; it does not always die with
+    bubblewrap itself, since a change of user ids takes that bond away."""
+    label = sandbox.label(settings)
+    found = [(pid, name) for pid in observe.strays(label) if not _kept(name := _name(pid, label), keep)]
     for pid, _ in found:
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
+        for each in (*observe.children(pid), pid):
+            with contextlib.suppress(OSError):
+                os.kill(each, signal.SIGKILL)
     give_up = time.monotonic() + _DEATH_S
-    while _strays_left(found) and time.monotonic() < give_up:
+    while set(observe.strays(label)) & {pid for pid, _ in found} and time.monotonic() < give_up:
         time.sleep(0.002)
     return [f"process {pid} ({name})" for pid, name in found]
 
 
-def _strays(settings: Settings, keep: frozenset[str]) -> Iterator[tuple[int, str]]:
-    """Yield bubblewrap's processes of our tag: with the outer one dies the inner one, and with that its whole namespace."""
-    mark = f"autoclave:{limits.tag(settings)}:".encode()
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit() or int(entry) == os.getpid():
-            continue
-        try:
-            words = Path("/proc", entry, "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        names = [word.removeprefix(mark).decode(errors="replace") for word in words if word.startswith(mark)]
-        if names and not any(token in names[0].split(".") for token in keep):
-            yield int(entry), names[0]
+def _name(pid: int, label: str) -> str:
+    try:
+        words = Path("/proc", str(pid), "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    return words[2].decode(errors="replace").removeprefix(label) if len(words) > 2 else ""
 
 
-def _strays_left(found: list[tuple[int, str]]) -> bool:
-    for pid, name in found:
-        try:
-            if name.encode() in Path("/proc", str(pid), "cmdline").read_bytes():
-                return True
-        except OSError:
-            continue
-    return False
+def _kept(name: str, keep: frozenset[str]) -> bool:
+    return any(token in name.split(".") for token in keep)
 
 
 def _groups(settings: Settings, keep: frozenset[str]) -> list[str]:
     gone = []
     for version, base in set(limits.detected(settings).bases.values()):
         for path in [p for p in base.iterdir() if p.is_dir()] if base.is_dir() else []:
-            if not any(token in path.name.split(".") for token in keep):
+            if not _kept(path.name, keep):
                 limits.Group(paths={path: version}, controllers={}).remove(timeout=5.0)
                 gone.append(str(path))
+        with contextlib.suppress(OSError):
+            base.rmdir()  # made anew with the next sandbox
     return gone

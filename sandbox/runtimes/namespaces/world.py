@@ -22,8 +22,11 @@ log = logging.getLogger(__name__)
 class World:
     """One lineage's state and processes. Made by `prepare`, which clones and proves; nothing runs before `start`."""
 
-    def __init__(self, settings: Settings, plans: Plans, sockets: SocketDirs, clones: dict[str, Clone], name: str) -> None:
+    def __init__(
+        self, settings: Settings, storage: Storage, plans: Plans, sockets: SocketDirs, clones: dict[str, Clone], name: str
+    ) -> None:
         self._settings = settings
+        self._shares = storage.name != "copy"
         self._plans = plans
         self._sockets = sockets
         self._name = name
@@ -50,7 +53,7 @@ class World:
         except BaseException:
             await all_of(*(clone.destroy() for clone in clones.values()))
             raise
-        world = cls(settings, plans, sockets, clones, name)
+        world = cls(settings, storage, plans, sockets, clones, name)
         world.proof = _joined(proofs)
         return world
 
@@ -129,8 +132,13 @@ class World:
         """Remove the clones; nothing may run on them."""
         await all_of(*(clone.destroy() for clone in self.clones.values()))
 
-    async def usage_bytes(self) -> int:
-        return sum([await clone.usage_bytes() for clone in self.clones.values()])
+    async def written_bytes(self) -> int:
+        """What the lineage holds beyond its snapshot. A plain copy shares nothing, so that its origin's own size is taken off."""
+        total = 0
+        for clone in self.clones.values():
+            copied = 0 if self._shares else clone.origin.bytes
+            total += max(0, await clone.usage_bytes() - copied)
+        return total
 
 
 def _joined(proofs: Mapping[str, IdentityProof]) -> IdentityProof:
