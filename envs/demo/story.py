@@ -6,10 +6,17 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from envs.demo.agents import Leak, Script, scripts
-from sandbox.model import ClearanceState, Depth, TrajectoryId
+from sandbox.model import ClearanceState, Depth, ResetMethod, TrajectoryId
+
+ENVIRONMENTS = ("shop", "repo")
+TITLES: tuple[tuple[ResetMethod, Depth | None, str], ...] = (
+    (ResetMethod.HOOK, None, "the reset that most authors write by hand: TRUNCATE and reload, git reset and git clean"),
+    (ResetMethod.RESTORE, Depth.DEEP, "restore: the same agents, the same tasks, the same things left behind"),
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,6 +52,20 @@ class Act:
     def alarms(self) -> int:
         """How many trajectories were quarantined."""
         return sum(t.state is ClearanceState.QUARANTINED for t in self.told)
+
+
+@dataclass(slots=True, kw_only=True)
+class Played:
+    """The whole story."""
+
+    environments: list[Any]
+    started: datetime
+    acts: list[Act] = field(default_factory=list)
+    status: Mapping[str, Any] = field(default_factory=dict)  # the pool's, at the end
+    seals: Mapping[str, bool] = field(default_factory=dict)
+
+    def under(self, method: ResetMethod) -> list[Act]:
+        return [act for act in self.acts if act.method == method]
 
 
 async def play(pool: Any, environment: Any, *, depth: Depth | None, at_once: int = 2) -> Act:

@@ -14,7 +14,7 @@ from sandbox.ledger.store import Store
 
 class Activity(Store):
     async def activity(self, since: datetime, *, limit: int = 10_000) -> Mapping[str, Any]:
-        """Return `checks`, `leases` and `quarantines` since then, oldest first; at most the newest `limit` of each."""
+        """Return `checks`, `resets`, `leases` and `quarantines` since then, oldest first; at most the newest `limit` of each."""
         return await self._read(lambda db: _activity(db, when(since), limit))
 
 
@@ -22,6 +22,11 @@ def _activity(db: sqlite3.Connection, since: str, limit: int) -> dict[str, Any]:
     checks = db.execute(
         "SELECT * FROM (SELECT checks.*, namespaces.environment_name FROM checks"
         " JOIN namespaces ON namespaces.id = checks.namespace WHERE checks.at >= ? ORDER BY number DESC LIMIT ?) ORDER BY number",
+        (since, limit),
+    ).fetchall()
+    resets = db.execute(
+        "SELECT * FROM (SELECT resets.*, namespaces.environment_name FROM resets"
+        " JOIN namespaces ON namespaces.id = resets.namespace WHERE resets.ended >= ? ORDER BY number DESC LIMIT ?) ORDER BY number",
         (since, limit),
     ).fetchall()
     leases = db.execute(
@@ -39,6 +44,7 @@ def _activity(db: sqlite3.Connection, since: str, limit: int) -> dict[str, Any]:
     by_check = {row["check_id"]: row["id"] for row in quarantines if row["check_id"]}
     return {
         "checks": [_check(db, row) | {"quarantine": by_check.get(row["id"])} for row in checks],
+        "resets": [_reset(row) for row in resets],
         "leases": [_lease(row) for row in leases],
         "quarantines": [_quarantine(db, row) for row in quarantines],
     }
@@ -48,6 +54,11 @@ def _check(db: sqlite3.Connection, row: sqlite3.Row) -> dict[str, Any]:
     names = ("id", "namespace", "depth", "purpose", "status", "at", "sequence", "seconds", "fields")
     found = {"environment": row["environment_name"]} | {name: row[name] for name in names}
     return found | (evidence(db, row["id"]) if row["status"] != "clean" else {"mismatches": [], "problems": []})
+
+
+def _reset(row: sqlite3.Row) -> dict[str, Any]:
+    names = ("namespace", "method", "ended", "seconds")
+    return {"environment": row["environment_name"]} | {name: row[name] for name in names}
 
 
 def _lease(row: sqlite3.Row) -> dict[str, Any]:

@@ -83,21 +83,41 @@ def _summary(report: AuditReport) -> Text:
 
 
 def demo(result: Mapping[str, Any]) -> RenderableType:
-    """The demo's last table: the keys of `autoclave demo --json`."""
+    """The demo's end: what each agent left and what showed it, then the keys of `autoclave demo --json`."""
     planted, caught = result["leaks_planted"], result["leaks_caught"]
+    left = table("environment", "left behind by an agent", "after the reset by hand, this still differed", title="\nWhat was found")
+    for leak in result.get("leaks", ()):
+        fields = leak["fields"]
+        seen = (
+            plain(f"{fields[0]}{f' and {len(fields) - 1} more' if len(fields) > 1 else ''}")
+            if fields
+            else Text("missed", "bold red")
+        )
+        left.add_row(plain(leak["environment"]), plain(leak["name"]), seen)
+    alone = [f"{name}: {amount(len(fields), 'field')}" for name, fields in result.get("by_hand_alone", {}).items() if fields]
     rows: list[tuple[str, RenderableType]] = [
         ("environment", plain(_joined(result["environment"]))),
         ("runtime, storage", plain(f"{result['runtime']}, {result['storage']}")),
         ("sessions", plain(result["sessions"])),
         ("planted leaks caught", Text(f"{caught} of {planted}", style="green" if caught == planted else "bold red")),
-        ("false alarms", Text(str(result["false_alarms"]), style="red" if result["false_alarms"] else "green")),
+        ("false alarms under restore", Text(str(result["false_alarms"]), style="red" if result["false_alarms"] else "green")),
+        ("left by the reset itself", plain(_joined(alone) if alone else "nothing")),
         ("trajectories quarantined", plain(_count_and_ids(result["quarantined"]))),
         ("trajectories cleared", plain(_count_and_ids(result["cleared"]))),
     ]
-    for key, name in (("reset_ms", "reset"), ("check_ms", "check"), ("acquire_ms", "acquire a session")):
-        rows.append((f"{name}, p50 / p99", plain(_percentiles(result[key]))))
+    times = (
+        ("reset_by_hand_ms", "reset by hand"),
+        ("reset_ms", "restore"),
+        ("check_ms", "quick check"),
+        ("acquire_ms", "acquire a session"),
+    )
+    for key, name in times:
+        if key in result:
+            rows.append((f"{name}, p50 / p99", plain(_percentiles(result[key]))))
     rows.append(("report", plain(result["report"])))
-    return labelled(rows)
+    if result["quarantined"] and "home" in result:
+        rows.append(("ask why", plain(f"autoclave why {result['quarantined'][0]} --home {result['home']}")))
+    return Group(left, labelled(rows))
 
 
 def why(found: Mapping[str, Any]) -> RenderableType:
