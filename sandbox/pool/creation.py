@@ -61,7 +61,16 @@ class Creator:
             prepared.breaker.failed(reason)
             await ledger.transition(record.id, Event.FAILED, generation=1, note=reason)
             return None
-        proof = namespace.instance.subject().proof
+        try:
+            return await self._open(prepared, namespace)
+        except BaseException:  # the ledger could not write it: the next start settles the record, and nothing of it runs
+            prepared.members.pop(namespace.id, None)
+            await self._resetter.close(namespace)
+            raise
+
+    async def _open(self, prepared: Prepared, namespace: Namespace) -> Namespace | None:
+        ledger, spec, record = self._ports.ledger, prepared.spec, namespace.record
+        proof = namespace.live().subject().proof
         namespace.identity = proof is not None and proof.holds
         namespace.record = await ledger.transition(record.id, Event.STARTED, generation=1, identity=namespace.identity)
         required = spec.check.required_depth

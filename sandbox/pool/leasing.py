@@ -71,7 +71,11 @@ class Leasing:
                 while True:
                     namespace = await self._claim(prepared, start, request.priority)
                     if not await self._fit(namespace, start):
+                        self._admit(prepared)
                         continue
+                    if self.closed:  # it closed while the namespace was made to fit
+                        self._settle(namespace)
+                        raise PoolBroken(self.closed)
                     deadline.reschedule(None)  # the wait is over; so that wait=0 takes what is ready
                     if (session := await self._grant(namespace, request)) is not None:
                         self.acquire_s.append(self.ports.clock.monotonic() - began)
@@ -102,6 +106,9 @@ class Leasing:
                         f"the fork of {parent.trajectory_id} did not pass its start check",
                         fix="`autoclave pool status` names what differed",
                     )
+                if self.closed:
+                    self._settle(namespace)
+                    raise PoolBroken(self.closed)
                 if (session := await self._grant(namespace, request)) is not None:
                     return session
         except TimeoutError:
@@ -211,6 +218,7 @@ class Leasing:
     async def _claim(self, prepared: Prepared, start: StartState, priority: int) -> Namespace:
         if (namespace := prepared.take(start.snapshot.id)) is not None:
             return namespace
+        self._admit(prepared)  # it may have closed since, and nobody fails those who join the line after that
         try:
             waiter = prepared.waiting.join(priority, wants=start)
         except LimitReached as error:

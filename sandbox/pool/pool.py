@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from sandbox.aio import run_shielded
 from sandbox.errors import EnvironmentInvalid, PoolBroken
 from sandbox.lifecycle import State
 from sandbox.model import Clearance, ClearanceState, Depth, NamespaceId, Recall, TrajectoryId
@@ -65,6 +66,7 @@ class Pool:
         self._upkeep = Upkeep(ports, self._crew)
         self._shipping = Shipping(ledger, required=self._required, ask_deep=self._ask_deep)
         self.settled = Settled()
+        self._draining: asyncio.Task[None] | None = None
         self._holder = f"{socket.gethostname()}:{os.getpid()}"
 
     async def __aenter__(self) -> Self:
@@ -229,9 +231,17 @@ class Pool:
         return {prepared.name: await self._seals.verify(prepared) for prepared in self._all()}
 
     async def drain(self, *, grace_s: float | None = None) -> None:
-        """Admit nobody, let sessions end, revoke the rest, check the last trajectories, close everything. Idempotent."""
-        if self._leasing.closed:
-            return
+        """Admit nobody, let sessions end, revoke the rest, check the last trajectories, close everything.
+
+        Whoever calls it again waits for the first call's work, and a caller that is cancelled does not end it half way.
+        """
+        if self._draining is None:
+            if self._leasing.closed:
+                return
+            self._draining = asyncio.create_task(self._drain(grace_s), name="pool drain")
+        await run_shielded(_joined(self._draining))
+
+    async def _drain(self, grace_s: float | None) -> None:
         limits = self._ports.limits
         self._leasing.closed = "the pool is draining"
         self._resetter.draining = True
@@ -285,6 +295,10 @@ class Pool:
     def _wake(self) -> None:
         for prepared in self._all():
             self._spares.fill(prepared)
+
+
+async def _joined(task: asyncio.Task[None]) -> None:
+    await task
 
 
 def _percentiles(seconds: Collection[float]) -> Mapping[str, float | None]:

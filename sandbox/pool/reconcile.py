@@ -115,7 +115,8 @@ class Reconciler:
         return next((s for s in prepared.starts.values() if s.snapshot.id == snapshot), prepared.golden)
 
     async def _restore(self, prepared: Prepared, record: NamespaceRecord, start: StartState, done: Settled) -> None:
-        namespace = Namespace(environment=prepared, start=start, record=record, born=self._ports.clock.monotonic())
+        now = self._ports.clock.monotonic()
+        namespace = Namespace(environment=prepared, start=start, record=record, born=now, deep_since=now)  # somebody waits on it
         prepared.members[record.id] = namespace
         if await self._resetter.recycle(namespace, start=start):
             done.restored.append(record.id)

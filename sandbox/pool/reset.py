@@ -57,6 +57,13 @@ class Resetter:
             )
             return await self._checker.check(namespace, depth, purpose=purpose)
 
+    async def close_chain(self, namespace: Namespace) -> None:
+        """A READY namespace is about to leave: read it once more where a deep check may still clear somebody."""
+        required = namespace.environment.spec.check.required_depth
+        waits = required is Depth.DEEP and namespace.deep_since is not None
+        if waits or await self._ports.ledger.pending(namespace.id, required):
+            await self.recheck(namespace, required, purpose="recheck")
+
     async def retarget(self, namespace: Namespace, start: StartState) -> bool:
         """READY -> the start state of another task, checked against that state's own baseline."""
         namespace.record = await self._ports.ledger.transition(

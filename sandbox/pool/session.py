@@ -14,11 +14,12 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from sandbox.errors import EnvironmentInvalid, InstanceLost, LimitReached, RuntimeUnavailable, SessionExpired, StaleGeneration
-from sandbox.model import ExecResult, Lease, Score, Snapshot, TrajectoryId
+from sandbox.model import ExecResult, Lease, Score, Snapshot, SnapshotId, TrajectoryId
 from sandbox.pool.members import Namespace, Ports
 from sandbox.ports import Instance
 
 log = logging.getLogger(__name__)
+WHOLE = ("snapshot", "score")  # they stop the agent's processes, so that nothing else of the session runs beside them
 
 
 class SessionHost(Protocol):
@@ -41,6 +42,9 @@ class Session:
         self._expires = lease.expires
         self._instance = namespace.live()
         self._scoring_until: float | None = None
+        self._saved: dict[SnapshotId, Snapshot] = {}
+        if namespace.start.fork:
+            self._saved[namespace.start.snapshot.id] = namespace.start.snapshot
         self._snapshots = 0
         self._using_all = asyncio.Lock()  # snapshot and score: one at a time
         self.outcome: str | None = None  # set when the lease ends: released, expired, lost, killed
@@ -126,12 +130,22 @@ class Session:
                 snapshot = await instance.snapshot_now()
             self._snapshots += 1
             await self._host.ports.ledger.save_snapshot(snapshot)
+            self._saved[snapshot.id] = snapshot
             return snapshot
 
     async def fork(self, snapshot: Snapshot, *, wait: float = 30.0, ttl: float | None = None) -> Session:
-        """Start a second session from a snapshot of this one. Hold it with `async with`; PoolBusy when no place can come."""
+        """Start a second session from a snapshot of this one. Hold it with `async with`; PoolBusy when no place can come.
+
+        Only from one that this session saved, or started from: quarantine follows ancestry, so a fork must not have another
+        parent than the ledger says.
+        """
         self._fence("fork")
-        return await self._host.fork(self, snapshot, wait=wait, ttl=self._ttl_s if ttl is None else ttl)
+        own = self._saved.get(snapshot.id)
+        if own is None:
+            raise EnvironmentInvalid(
+                f"snapshot {snapshot.id} is not of this session ({self.trajectory_id})", fix="fork the session that saved it"
+            )
+        return await self._host.fork(self, own, wait=wait, ttl=self._ttl_s if ttl is None else ttl)
 
     async def score(self) -> Score:
         """Run the task's own check from outside, with the agent's processes stopped and the lease still held."""
@@ -181,6 +195,10 @@ class Session:
             )
         if self.lost is not None:
             raise self.lost
+        if self._using_all.locked() and action in ("run", "read_file", "write_file"):
+            raise LimitReached(
+                f"{action}: a snapshot() or score() of this session is running", fix="wait for it: it stops the agent's processes"
+            )
 
     @asynccontextmanager
     async def _acting(self, action: str) -> AsyncIterator[Instance]:
@@ -189,6 +207,8 @@ class Session:
         try:
             yield self._instance
         except InstanceLost as error:
+            if action not in WHOLE and self._using_all.locked():
+                raise  # cut short by this session's own snapshot() or score(), which says itself when the instance is lost
             if self.outcome is None and self.namespace.generation == self.lease.generation:
                 self.lost = error
                 log.warning(

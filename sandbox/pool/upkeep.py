@@ -102,9 +102,8 @@ class Expiry:
                 extra={"event": "pool.expired", "namespace": session.lease.namespace, "trajectory": session.trajectory_id},
             )
             self._crew.spawn(self._leasing.end(session, outcome="expired"), name=f"expire {session.lease.namespace}")
-        unfinished, self._leasing.unfinished[:] = list(self._leasing.unfinished), []
-        for session in unfinished:
-            await self._leasing.finish(session)
+        for _ in range(len(self._leasing.unfinished)):  # one that is refused again goes to the end of the list
+            await self._leasing.finish(self._leasing.unfinished.pop(0))
 
 
 class Rechecks:
@@ -158,6 +157,8 @@ class Retirement:
             for namespace in list(prepared.ready()):
                 too_old = 0 < oldest <= self._ports.clock.monotonic() - namespace.born
                 if (too_old or prepared.broken is not None) and prepared.claim(namespace):
+                    if prepared.broken is None:
+                        await self._resetter.close_chain(namespace)
                     await self._resetter.retire(namespace, note="max_age reached" if too_old else str(prepared.broken))
 
 
