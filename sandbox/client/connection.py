@@ -89,6 +89,10 @@ class Connection:
                 else:
                     future.set_result(wire.decode(frame["result"]))
         except (asyncio.IncompleteReadError, ConnectionError):
+            log.debug("the pool has closed the connection", extra={"event": "client.gone"})
+        except Exception:
+            log.exception("a frame of the pool cannot be read", extra={"event": "client.bad_frame"})
+        finally:  # whatever ended it: nobody may wait for an answer that nobody reads
             self._gone = True
             self._fail_open()
 

@@ -26,7 +26,8 @@ def _activity(db: sqlite3.Connection, since: str, limit: int) -> dict[str, Any]:
     ).fetchall()
     resets = db.execute(
         "SELECT * FROM (SELECT resets.*, namespaces.environment_name FROM resets"
-        " JOIN namespaces ON namespaces.id = resets.namespace WHERE resets.ended >= ? ORDER BY number DESC LIMIT ?) ORDER BY number",
+        " JOIN namespaces ON namespaces.id = resets.namespace WHERE resets.ended >= ? ORDER BY number DESC LIMIT ?)"
+        " ORDER BY number",
         (since, limit),
     ).fetchall()
     leases = db.execute(

@@ -159,7 +159,8 @@ class Ledger(Protocol):
         """Return transitions, newest first."""
 
     async def activity(self, since: datetime, *, limit: int = 10_000) -> Mapping[str, Any]:
-        """Return `checks` with their evidence, `resets`, `leases` with their clearance and `quarantines` with their window, since then."""
+        """Return, since then, `checks` with their evidence, `resets`, `leases` with their clearance, `quarantines` with their
+        window."""
 
     async def counters(self) -> Mapping[str, Any]:
         """Return counts and percentiles for `pool status`: states, leases, checks, clearances, reset_ms, check_ms, acquire_ms."""

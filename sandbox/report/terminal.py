@@ -162,14 +162,17 @@ def quarantines(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 
 def _quarantines(rows: Sequence[Mapping[str, Any]], *, wide: bool) -> RenderableType:
-    extra = ("environment", "policy") if wide else ()
-    shown = table("quarantine", "namespace", "reason", "window", ">held back", "since", *extra, title="Quarantines")
+    extra = (">held back", "environment", "policy") if wide else ()  # what a narrow terminal has no room for: see `show`
+    shown = table("quarantine", "namespace", "reason", "window", "since", *extra, title="Quarantines")
     for row in rows:
         window = f"{row['depth'] + ' ' if row.get('depth') else ''}{row['from']}-{row['to']}"
         since = str(row["at"]).replace("T", " ")[: 19 if wide else 16]
         cells = [plain(row["id"]), plain(row["namespace"]), word(row["reason"]), plain(window)]
-        cells += [plain(f"{row['held_back']} of {row['trajectories']}"), plain(since if wide else since[5:])]
-        shown.add_row(*cells, *((plain(row["environment_name"]), plain(row.get("policy") or "")) if wide else ()))
+        cells.append(plain(since if wide else since[5:]))
+        if wide:
+            held = f"{row['held_back']} of {row['trajectories']}"
+            cells += [plain(held), plain(row["environment_name"]), plain(row.get("policy") or "")]
+        shown.add_row(*cells)
     return shown
 
 

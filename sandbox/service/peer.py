@@ -52,6 +52,7 @@ class Peer:
         self._drain = drain
         self._sessions: dict[str, Session] = {}
         self._calls: dict[int, asyncio.Task[None]] = {}
+        self._granted: dict[int, Session] = {}  # by the number of the call that was answered with it
         self._places = asyncio.Semaphore(CALLS)
 
     async def serve(self) -> None:
@@ -61,9 +62,9 @@ class Peer:
                 for call in self._calls.values():
                     call.cancel()
         finally:
-            for session in self._sessions.values():
-                await session.release(outcome="lost")
             self._writer.close()
+            for session in list(self._sessions.values()):
+                await self._give_up(session)
 
     async def _listen(self, calls: asyncio.TaskGroup) -> None:
         while True:
@@ -78,8 +79,11 @@ class Peer:
             except (LimitReached, ValueError):
                 log.warning("client sent a bad frame", extra={"event": "service.bad_frame"})
                 return
-            if "cancel" in frame and (call := self._calls.get(frame["cancel"])) is not None:
-                call.cancel()
+            if "cancel" in frame:
+                if (call := self._calls.get(frame["cancel"])) is not None:
+                    call.cancel()
+                if (session := self._granted.pop(frame["cancel"], None)) is not None:  # the answer crossed the cancellation
+                    calls.create_task(self._give_up(session))
             elif "method" in frame:
                 await self._places.acquire()
                 self._calls[frame["id"]] = calls.create_task(self._answer(frame))
@@ -89,7 +93,7 @@ class Peer:
         try:
             try:
                 params = {name: wire.decode(value) for name, value in frame["params"].items()}
-                answer = wire.pack({"id": number, "result": wire.encode(await self._do(frame["method"], params))})
+                answer = wire.pack({"id": number, "result": wire.encode(await self._do(number, frame["method"], params))})
             except Exception as error:
                 if not isinstance(error, AutoclaveError):
                     log.warning("call failed", exc_info=True, extra={"event": "service.call_failed", "method": frame["method"]})
@@ -102,9 +106,21 @@ class Peer:
             self._calls.pop(number, None)
             self._places.release()
 
-    async def _do(self, method: str, params: dict[str, Any]) -> Any:
+    async def _give_up(self, session: Session) -> None:
+        """End a session that its holder does not want or cannot reach any more."""
+        try:
+            await session.release(outcome="lost")
+        except AutoclaveError:
+            log.exception("session not ended", extra={"event": "service.end_failed", "namespace": session.lease.namespace})
+        self._forget(session)
+
+    def _forget(self, session: Session) -> None:
+        self._sessions.pop(session.lease.id, None)
+        self._granted = {number: held for number, held in self._granted.items() if held is not session}
+
+    async def _do(self, number: int, method: str, params: dict[str, Any]) -> Any:
         if method == "acquire":
-            return self._hold(await self._pool.acquire(**params))
+            return self._hold(number, await self._pool.acquire(**params))
         if method == "drain":
             return await self._drain(params["grace_s"])
         if method in QUESTIONS:
@@ -116,15 +132,15 @@ class Peer:
         if session is None:
             raise StaleGeneration("this connection holds no such session", fix="ask the pool for a new session")
         if action == "fork":
-            return self._hold(await session.fork(**params))
+            return self._hold(number, await session.fork(**params))
         answer = await getattr(session, action)(**params)
         if action == "release":
-            self._sessions.pop(session.lease.id, None)
+            self._forget(session)
         return answer
 
-    def _hold(self, session: Session) -> Mapping[str, Any]:
+    def _hold(self, number: int, session: Session) -> Mapping[str, Any]:
         """Keep the session for this connection and say what its holder needs to know."""
-        self._sessions[session.lease.id] = session
+        self._sessions[session.lease.id] = self._granted[number] = session
         endpoints: dict[str, str] = {}
         for resource in session.namespace.environment.spec.resources:
             try:

@@ -21,9 +21,9 @@ RESETS, ACCEPTANCE = ROOT / "docs" / "resets.md", ROOT / "docs" / "acceptance.md
 
 RESETS_HEAD = """# What survives which reset
 
-Every leak of the catalogue (`probes/leaks/`) is planted through a real instance, read at depth deep with no reset done, and then reset by
-each method in turn. "Gone" means that a deep check afterwards finds no field that differs, apart from what the reset changes by itself in a
-world that nobody touched (listed below each table).
+Every leak of the catalogue (`probes/leaks/`) is planted through a real instance, read at depth deep with no reset done, and then
+reset by each method in turn. "Gone" means that a deep check afterwards finds no field that differs, apart from what the reset
+changes by itself in a world that nobody touched (listed below each table).
 
 - **hook**: what most authors write: `TRUNCATE ... RESTART IDENTITY` and reload; `git reset --hard && git clean -fdx`
 - **clean**: Autoclave's own clean-up in place
@@ -36,10 +36,22 @@ Made by `AUTOCLAVE_WRITE_DOCS=1 python -m pytest tests/acceptance/test_leaks_and
 DONE_WHEN: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("1", "`make demo` and `make test` set up and pass in a new clone; the demo also as an ordinary user", ("test_new_clone",)),
     ("2", "`autoclave demo --json`: all planted leaks caught (12 or more), no false alarm", ("test_demo",)),
-    ("3", "`autoclave env check shop` and `repo`: clean under restore; the hooks report the differing fields", ("test_env_check_shipped",)),
-    ("4", "every leak that PostgreSQL allows is seen at deep with no reset done, and gone after restore", ("test_leaks_and_resets",)),
+    (
+        "3",
+        "`autoclave env check shop` and `repo`: clean under restore; the hooks report the differing fields",
+        ("test_env_check_shipped",),
+    ),
+    (
+        "4",
+        "every leak that PostgreSQL allows is seen at deep with no reset done, and gone after restore",
+        ("test_leaks_and_resets",),
+    ),
     ("5", "2,000 clean cycles over shop and repo: no false alarm, nothing left behind", ("test_cycles",)),
-    ("6", "kill -9 at 50 points: P9 and P10 hold; an agent reads no file of the host beyond the profile", ("test_killed_manager", "test_host_files")),
+    (
+        "6",
+        "kill -9 at 50 points: P9 and P10 hold; an agent reads no file of the host beyond the profile",
+        ("test_killed_manager", "test_host_files"),
+    ),
     ("7", "`make bench` prints the ratios", ()),
     ("8", "the HTML report and the terminal output read well at 80 and 200 columns", ()),
 )
@@ -82,8 +94,17 @@ class ResetsPage:
         lines = [RESETS_HEAD, _when()]
         for title, outcomes, noise in sorted(self._parts, key=lambda part: part[0]):
             planted = [o for o in outcomes if not o.refused]
-            lines += ["", f"## {title}", "", f"{len(planted)} leaks. Of these survive or defeat the reset: {self._summary(planted)}.", ""]
-            lines += ["| leak | what it is | needs | seen at | hook | clean | restore | rebuild |", "|---|---|---|---|---|---|---|---|"]
+            lines += [
+                "",
+                f"## {title}",
+                "",
+                f"{len(planted)} leaks. Of these survive or defeat the reset: {self._summary(planted)}.",
+                "",
+            ]
+            lines += [
+                "| leak | what it is | needs | seen at | hook | clean | restore | rebuild |",
+                "|---|---|---|---|---|---|---|---|",
+            ]
             lines += [self._row(o) for o in outcomes]
             for method in (ResetMethod.HOOK, ResetMethod.CLEAN):
                 fields = sorted({f"{p}/{f}" for p, f, _ in noise.get(method, ())})
@@ -93,13 +114,19 @@ class ResetsPage:
 
     def _summary(self, planted: Sequence[Any]) -> str:
         counts = {m: sum(o.after.get(m, "gone") != "gone" for o in planted) for m in ResetMethod}
-        return ", ".join(f"{m} {counts[m]}" for m in (ResetMethod.HOOK, ResetMethod.CLEAN, ResetMethod.RESTORE, ResetMethod.REBUILD))
+        return ", ".join(
+            f"{m} {counts[m]}" for m in (ResetMethod.HOOK, ResetMethod.CLEAN, ResetMethod.RESTORE, ResetMethod.REBUILD)
+        )
 
     def _row(self, o: Any) -> str:
         seen = "none: " + o.leak.blind if o.leak.seen is None else str(o.leak.seen)
         if o.refused:
-            return f"| {o.leak.name} | {o.leak.what} | {o.leak.needs} | - | cannot be planted: {o.refused.replace('|', '/')} | | | |"
-        cells = [self._cell(o.after.get(m)) for m in (ResetMethod.HOOK, ResetMethod.CLEAN, ResetMethod.RESTORE, ResetMethod.REBUILD)]
+            return (
+                f"| {o.leak.name} | {o.leak.what} | {o.leak.needs} | - | cannot be planted: {o.refused.replace('|', '/')} | | | |"
+            )
+        cells = [
+            self._cell(o.after.get(m)) for m in (ResetMethod.HOOK, ResetMethod.CLEAN, ResetMethod.RESTORE, ResetMethod.REBUILD)
+        ]
         return f"| {o.leak.name} | {o.leak.what} | {o.leak.needs} | {seen} | {' | '.join(cells)} |"
 
     def _cell(self, after: str | None) -> str:
@@ -147,7 +174,9 @@ def _acceptance() -> str:
     for number, what, modules in DONE_WHEN:
         ran = {n: r for n, r in _RAN.items() if any(f"/{m}.py" in n for m in modules)}
         if not ran:
-            lines.append(before.get(number) or f"| {number} | {what} | {_tests(modules)} | {ELSEWHERE.get(number, 'not run yet')} | | | |")
+            lines.append(
+                before.get(number) or f"| {number} | {what} | {_tests(modules)} | {ELSEWHERE.get(number, 'not run yet')} | | | |"
+            )
             continue
         outcomes = {r.outcome for r in ran.values()}
         result = "FAILED" if "failed" in outcomes else "passed" if outcomes == {"passed"} else "passed, some skipped"

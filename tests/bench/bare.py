@@ -18,9 +18,38 @@ from typing import Any
 
 import psycopg
 
-SYSTEM = ["--ro-bind", "/usr", "/usr", "--ro-bind", "/etc/passwd", "/etc/passwd", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
-LINKS = [arg for name in ("bin", "sbin", "lib", "lib64") if Path("/", name).is_symlink() for arg in ("--symlink", f"usr/{name}", f"/{name}")]
-CONFINED = ["--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL", "--new-session", "--die-with-parent"]
+SYSTEM = [
+    "--ro-bind",
+    "/usr",
+    "/usr",
+    "--ro-bind",
+    "/etc/passwd",
+    "/etc/passwd",
+    "--proc",
+    "/proc",
+    "--dev",
+    "/dev",
+    "--tmpfs",
+    "/tmp",
+]
+LINKS = [
+    arg
+    for name in ("bin", "sbin", "lib", "lib64")
+    if Path("/", name).is_symlink()
+    for arg in ("--symlink", f"usr/{name}", f"/{name}")
+]
+CONFINED = [
+    "--unshare-all",
+    "--unshare-user",
+    "--uid",
+    "1000",
+    "--gid",
+    "1000",
+    "--cap-drop",
+    "ALL",
+    "--new-session",
+    "--die-with-parent",
+]
 
 
 class Bare:
@@ -42,7 +71,16 @@ class Bare:
         layers = [arg for layer in reversed(self.plan["layers"]) for arg in ("--overlay-src", layer)]
         argv = [self.plan["bwrap"], *CONFINED, *SYSTEM, *LINKS, *layers]
         argv += ["--overlay", str(here / "upper"), str(here / "work"), self.plan["target"]]
-        argv += ["--dir", "/run/server", "--bind", str(here / "socket"), "/run/server", *self.plan["binds"], "--chdir", self.plan["target"]]
+        argv += [
+            "--dir",
+            "/run/server",
+            "--bind",
+            str(here / "socket"),
+            "/run/server",
+            *self.plan["binds"],
+            "--chdir",
+            self.plan["target"],
+        ]
         with (self.room / "log").open("ab") as log:
             out = log if self.plan["postgres"] else subprocess.PIPE
             self.process = subprocess.Popen([*argv, "--", *self.plan["argv"]], stdin=subprocess.PIPE, stdout=out, stderr=log)

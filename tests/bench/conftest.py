@@ -1,7 +1,7 @@
 """What the benchmarks share: alternating measurement, rows with their bars, and the page that keeps them.
 
-Nothing here judges a time by itself. Both sides of a row are measured in turns in one run, so that they see the same machine, and what
-is compared with a bar of the design is their ratio (or, where the bar is a time, the time with the machine named beside it).
+Nothing here judges a time by itself. Both sides of a row are measured in turns in one run, so that they see the same machine, and
+what is compared with a bar of the design is their ratio (or, where the bar is a time, the time with the machine named beside it).
 """
 
 from __future__ import annotations
@@ -73,7 +73,16 @@ class Rows:
     def above(self, what: str, ours: Sequence[float], beside: str, other: Sequence[float], *, below_ms: float) -> None:
         """Ours may take at most `below_ms` more than what stands beside it."""
         more = median(ours) - median(other)
-        self._add(what, _spread(ours), beside, _spread(other), f"+{more:.2f} ms", f"under {below_ms:g} ms above", more < below_ms, len(ours))
+        self._add(
+            what,
+            _spread(ours),
+            beside,
+            _spread(other),
+            f"+{more:.2f} ms",
+            f"under {below_ms:g} ms above",
+            more < below_ms,
+            len(ours),
+        )
 
     def share(self, what: str, part: Sequence[float], beside: str, whole: Sequence[float], *, below: float) -> None:
         """A part of a whole (which has it in it)."""
@@ -254,7 +263,12 @@ def _write(rows: Sequence[Row]) -> None:
     page = PAGE.read_text("utf-8")
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    lines = [_machine(), "", "| what | ours p50 | beside | other p50 | ratio | bar | met | n |", "|---|---|---|---|---|---|---|---|"]
+    lines = [
+        _machine(),
+        "",
+        "| what | ours p50 | beside | other p50 | ratio | bar | met | n |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for r in rows:
         cells = (r.what, r.ours, r.beside, r.other, r.ratio, r.bar, _yes(r.met), str(r.n))
         lines.append("| " + " | ".join(c or "-" for c in cells) + " |")
@@ -262,8 +276,12 @@ def _write(rows: Sequence[Row]) -> None:
 
 
 def _machine() -> str:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-    cpu = next((line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "?")
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    cpu = next(
+        (line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "?"
+    )
     load = os.getloadavg()[0]
     parts = (
         f"{datetime.now(UTC):%Y-%m-%d}, commit {commit or 'unknown'}",

@@ -7,6 +7,7 @@ import random
 import time
 from pathlib import Path
 from statistics import quantiles
+from typing import Any
 
 import pytest
 
@@ -41,19 +42,22 @@ async def cycles(pool: Pool, *, clients: int, each: int, work_s: float) -> tuple
 
 
 @pytest.mark.parametrize("size", [64, 10_000])
-async def test_bookkeeping(tmp_path: Path, size: int) -> None:
+async def test_bookkeeping(tmp_path: Path, size: int, rows: Any) -> None:
     async with open_ledger(tmp_path / "ledger.sqlite", clock=SystemClock()) as ledger:
         pool = Pool([memory_environment()], ledger=ledger, runtime=MemoryRuntime(), clock=SystemClock(), size=size, limits=LIMITS)
         began = time.perf_counter()
         async with pool:
             while (await pool.status())["environments"]["memory"]["ready"] < size:  # noqa: ASYNC110 - a bench may poll
                 await asyncio.sleep(0.2)
-            print(f"\n{size} namespaces, filled in {time.perf_counter() - began:.1f} s")
+            filled = time.perf_counter() - began
             took, rate = await cycles(pool, clients=32, each=20, work_s=0.5)
             p50, p99 = quantiles(took, n=100)[49], quantiles(took, n=100)[98]
-            print(f"32 clients at {rate:.0f} cycles/s: acquire p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms")
+            found = f"p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms at {rate:.0f} cycles/s"
+            what = f"bookkeeping of {size:,} namespaces (resets stubbed)"
+            rows.value(f"{what}: acquire, 32 clients", found, bar="p99 under 2 ms", met=p99 < 0.002, n=len(took))
             took, rate = await cycles(pool, clients=64, each=60, work_s=0.0)
-            print(f"as fast as it goes: {rate:.0f} session cycles/s")
+            rows.value(f"{what}: as fast as it goes", f"{rate:.0f} cycles/s", bar="2,000 cycles/s", met=rate >= 2000, n=len(took))
             assert len(took) == 64 * 60
             began = time.perf_counter()
-        print(f"drained and closed in {time.perf_counter() - began:.1f} s")
+        found = f"filled in {filled:.1f} s, drained and closed in {time.perf_counter() - began:.1f} s"
+        rows.value(f"{what}: start and end", found, bar="none", met=None, n=1)

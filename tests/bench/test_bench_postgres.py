@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.bench, pytest.mark.slow, pytest.mark.namespaces, pytes
 
 SCHEMA = """
 create table public.customers (id serial primary key, name text not null, email text);
-create table public.orders (id serial primary key, customer_id int references public.customers, total numeric, status text, note text);
+create table public.orders
+  (id serial primary key, customer_id int references public.customers, total numeric, status text, note text);
 insert into public.customers (name, email) select 'name ' || g, 'n' || g || '@example.org' from generate_series(1, 5000) g;
 insert into public.orders (customer_id, total, status, note)
   select 1 + g % 5000, g * 1.25, 'open', md5(g::text) from generate_series(1, {rows}) g;
@@ -84,7 +85,11 @@ async def measure(built: Any, bare: Any, alternately: Any, rows: Any, base: Path
             reset, plain = await alternately(rounds, ours, other.round)
         mib = golden.bytes / (1 << 20)
         rows.slower(
-            f"reset + quick check, postgres, {size} ({mib:.0f} MiB on disk)", reset, "kill + swap + bwrap + first query", plain, below=2
+            f"reset + quick check, postgres, {size} ({mib:.0f} MiB on disk)",
+            reset,
+            "kill + swap + bwrap + first query",
+            plain,
+            below=2,
         )
 
         began = time.perf_counter()
@@ -112,7 +117,12 @@ async def test_small(built: Any, bare: Any, alternately: Callable[..., Awaitable
 
 
 async def test_large(
-    built: Any, bare: Any, alternately: Callable[..., Awaitable[Any]], rows: Any, passable_dir: Path, need: Callable[[str, str], None]
+    built: Any,
+    bare: Any,
+    alternately: Callable[..., Awaitable[Any]],
+    rows: Any,
+    passable_dir: Path,
+    need: Callable[[str, str], None],
 ) -> None:
     free = shutil.disk_usage(passable_dir).free
     need("large", "" if free > 4 << 30 else f"the 500 MB database needs 4 GiB free below {passable_dir.parent}")

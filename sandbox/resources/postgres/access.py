@@ -22,6 +22,7 @@ from sandbox.resources.postgres.options import SUPERUSER
 PASSFILE = "autoclave.pgpass"
 DATA = "data"
 _CONNECT_S = 10
+_PID_FILE, _STATUS_LINE = "postmaster.pid", 7
 _KNOWS_REQUIRE_AUTH = 160_000
 
 
@@ -63,6 +64,16 @@ def superuser_conninfo(live: LiveResource, database: str) -> str:
     guard = {"require_auth": "scram-sha-256"} if psycopg.pq.version() >= _KNOWS_REQUIRE_AUTH else {}
     path = passfile(live.state[DATA])
     return make_conninfo(host=str(live.socket_dir), user=SUPERUSER, dbname=database, passfile=str(path), **guard)
+
+
+def still_starting(live: LiveResource) -> bool:
+    """True while the postmaster's own file says so: asking it meanwhile would cost a process each time, and be refused. What the
+    file says is a hint only; the server is ready when it answers."""
+    try:
+        lines = live.state[DATA].tree().read(_PID_FILE, 4096).split(b"\n")
+    except OSError:
+        return False
+    return len(lines) > _STATUS_LINE and lines[_STATUS_LINE].strip() == b"starting"
 
 
 @asynccontextmanager

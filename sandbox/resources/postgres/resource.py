@@ -127,7 +127,7 @@ class Postgres:
             nonlocal said
             if not live.alive():
                 raise InstanceLost(f"the server of resource {self._spec.name} ended before it was ready", fix="see its log")
-            if live.socket_dir is None or not (live.socket_dir / _SOCKET).exists():
+            if live.socket_dir is None or not (live.socket_dir / _SOCKET).exists() or access.still_starting(live):
                 return False
             try:
                 async with access.superuser(live, self._options.database) as connection:

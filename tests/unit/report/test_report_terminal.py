@@ -62,7 +62,7 @@ def test_the_audit_fits_and_says_everything(found: AuditReport, width: int) -> N
 
 def test_ids_and_verdicts_are_not_broken_at_80_columns(found: AuditReport) -> None:
     text = shown(terminal.audit(found), 80)
-    for word in ("inconclusive", "contaminated", "unverified", "shop-3f9a", "10 of 10"):
+    for word in ("inconclusive", "contaminated", "unverified", "shop-3f9a"):
         assert word in text
 
 
@@ -130,12 +130,12 @@ def test_why_before_any_check() -> None:
 
 
 def test_quarantines() -> None:
-    row = {"id": "q-1", "environment_name": "shop", "namespace": "shop-3f9a", "reason": "contaminated", "depth": "deep",
+    row = {"id": "quarantine-154", "environment_name": "shop", "namespace": "shop-29ce9a0e900d", "reason": "contaminated", "depth": "deep",
            "from": 11, "to": 20, "trajectories": 10, "held_back": 7, "at": "2026-11-29T02:00:00+00:00",
            "policy": "strict"}  # fmt: skip
     text = shown(terminal.quarantines([row]), 80)
-    assert re.search(r"q-1 +shop-3f9a +contaminated +deep 11-20 +7 of 10 +11-29 02:00", text)
-    assert "2026-11-29 02:00:00" in shown(terminal.quarantines([row]), 160)
+    assert re.search(r"quarantine-154 +shop-29ce9a0e900d +contaminated +deep 11-20 +11-29 02:00", text)
+    assert re.search(r"2026-11-29 02:00:00 +7 of 10 +shop +strict", shown(terminal.quarantines([row]), 160))
     assert "nothing was held back" in shown(terminal.quarantines([]), 80)
     member = {
         "trajectory": "t-1",

@@ -1,0 +1,91 @@
+"""Clean cycles over the shipped environments: session, some work, release, reset, quick check, a deep one every 20.
+
+AUTOCLAVE_CYCLES sets how many of each environment (1,000). No check may find anything, and nothing may be left afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sandbox import Pool
+from sandbox.model import ClearanceState, TrajectoryId
+from sandbox.settings import Settings
+
+pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(7200)]
+
+CYCLES = int(os.environ.get("AUTOCLAVE_CYCLES", "1000"))
+SIZE = 4
+# What an agent does in its turns: reads, writes, mistakes, files, processes that it forgets.
+WORK = {
+    "shop": (
+        ["psql", "-Atc", "select count(*) from shop.orders where status = 'pending'"],
+        ["psql", "-Atc", "update shop.tickets set priority = 1 where id % 7 = 0"],
+        ["psql", "-Atc", "insert into work.answers values ('q', 'a')"],
+        ["psql", "-Atc", "select no_such_function()"],
+        ["psql", "-Atc", "create table work.mine as select * from shop.products"],
+        ["psql", "-Atc", "alter role agent set work_mem = '8MB'"],
+        ["psql", "-Atc", "begin; delete from shop.cart_items; rollback"],
+        ["sh", "-c", "echo '\\set AUTOCOMMIT off' > ~/.psqlrc; (sleep 300 | setsid psql -X >/dev/null 2>&1 &)"],
+    ),
+    "repo": (
+        ["python3", "-m", "unittest", "tests.test_money"],
+        ["sh", "-c", "echo '# note' >> ledgerline/money.py && git diff --stat"],
+        ["sh", "-c", "git -c user.name=a -c user.email=a@b commit -qam work; git checkout -qb mine"],
+        ["sh", "-c", "rm -rf tests; mkdir -p build; echo x > build/out.log"],
+        ["sh", "-c", "git config alias.st status; git stash list; false"],
+        ["sh", "-c", "mkdir -p ~/.cache/x; echo y > ~/.cache/x/z; (setsid sleep 300 >/dev/null 2>&1 &)"],
+        ["sh", "-c", "seq 200 | xargs -I{} touch made-{}"],
+    ),
+}
+
+
+async def cycles(pool: Any, name: str, count: int) -> Counter[str]:
+    """Work through so many sessions, as many at once as there are namespaces; return how their trajectories ended."""
+    left, done = iter(range(count)), list[TrajectoryId]()
+
+    async def worker(seed: int) -> None:
+        choice = random.Random(seed)
+        for _ in left:
+            async with pool.session(name, wait=300) as session:
+                for argv in choice.sample(WORK[name], k=choice.randint(1, 3)):
+                    await session.run(argv, limit_s=60)
+            done.append(session.trajectory_id)
+
+    async with asyncio.TaskGroup() as group:
+        for seed in range(SIZE):
+            group.create_task(worker(seed))
+    found = await pool.cleared(done, timeout=600)
+    assert len(found) == count
+    return Counter(str(clearance.state) for clearance in found.values())
+
+
+async def run(settings: Settings, name: str, count: int) -> None:
+    async with Pool.open([name], size=SIZE, settings=settings) as pool:
+        ended = await cycles(pool, name, count)
+        # A clean world gives clean verdicts: any quarantine here is a false alarm.
+        assert ended == {str(ClearanceState.CLEARED): count}, ended
+        assert (await pool.status())["environments"][name]["states"].get("quarantined", 0) == 0
+
+
+@pytest.mark.postgres
+async def test_a_few_cycles_of_the_shop(settings: Settings, nothing_left: None) -> None:
+    await run(settings, "shop", 10)
+
+
+async def test_a_few_cycles_of_the_repository(settings: Settings, nothing_left: None) -> None:
+    await run(settings, "repo", 24)  # past the deep check that is due after 20
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("name", ["shop", "repo"])
+async def test_many_clean_cycles(name: str, settings: Settings, nothing_left: None, tally: Callable[[str, int], None]) -> None:
+    await run(settings, name, CYCLES)
+    tally("clean cycles", CYCLES)
+    tally("false alarms", 0)
