@@ -395,7 +395,7 @@ async def test_no_wait_takes_what_is_ready_and_is_busy_at_once_otherwise(bench: 
 async def test_a_fork_of_another_environments_snapshot_is_refused(bench: Any) -> None:
     pool = await bench.open(memory_environment("one"), memory_environment("two"), size=2)
     async with pool.session("one", wait=5) as one, pool.session("two", wait=5) as two:
-        with pytest.raises(EnvironmentInvalid, match="not of environment two"):
+        with pytest.raises(EnvironmentInvalid, match="not of this session"):
             await two.fork(await one.snapshot())
 
 

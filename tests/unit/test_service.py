@@ -18,6 +18,7 @@ import pytest
 from sandbox import errors
 from sandbox.aio import poll
 from sandbox.client import RemotePool, connect, wire
+from sandbox.client.connection import Connection
 from sandbox.errors import EnvironmentInvalid, NotCleared, PoolBroken, PoolBusy, StaleGeneration
 from sandbox.model import Clearance, ClearanceState, Depth, ExecResult, TrajectoryId
 from sandbox.service import Server
@@ -205,3 +206,45 @@ def test_values_and_errors_survive_the_wire() -> None:
     assert type(fault) is errors.AutoclaveError
     with pytest.raises(ValueError, match="different versions"):
         wire.decode({"$": "Path", "v": "/etc"})
+
+
+async def test_a_grant_that_crosses_its_cancellation_is_not_lost(remote: RemotePool, bench: Any) -> None:
+    for delay in range(12):
+        request = asyncio.create_task(remote.acquire("memory", wait=5))
+        for _ in range(delay):
+            await asyncio.sleep(0)
+        request.cancel()
+        try:
+            session = await request
+        except asyncio.CancelledError:
+            continue
+        await session.release()
+    assert await poll(lambda: none_leased(bench), timeout=5)
+
+
+async def test_a_grant_that_was_answered_before_the_cancellation_arrived_is_given_back(server: Server, bench: Any) -> None:
+    reader, writer = await asyncio.open_unix_connection(str(server.path))
+    try:
+        writer.write(wire.pack({"id": 7, "method": "acquire", "params": {"environment": "memory", "wait": 5}}))
+        answer = await wire.read_frame(reader)
+        assert "result" in answer
+        assert not await none_leased(bench)
+        writer.write(wire.pack({"cancel": 7}))
+        assert await poll(lambda: none_leased(bench), timeout=0.3)
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_an_answer_that_cannot_be_read_fails_every_open_call(settings: Settings) -> None:
+    async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frame = await wire.read_frame(reader)
+        writer.write(wire.pack({"id": frame["id"], "result": {"$": "of another version", "v": {}}}))
+        await writer.drain()
+        writer.close()
+
+    path = settings.home / "s"
+    server = await asyncio.start_unix_server(nonsense, str(path))
+    async with server, Connection(path) as connection, asyncio.timeout(5):
+        with pytest.raises(PoolBroken):
+            await connection.call("status")
