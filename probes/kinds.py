@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from functools import cache
 from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from probes.canonical import digest_of
+from probes.canonical import bytes_digest, digest_of
 from probes.probe import Probe
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import EnvironmentSpec, ProbeSpec
 
 GROUP = "autoclave.probes"
-VERSION = "1"  # raised when a kind of ours reads something else than before: baselines must be recorded anew
 ProbeFactory = Callable[[ProbeSpec, EnvironmentSpec], Probe]
 ModelT = TypeVar("ModelT", bound="Options")
 
@@ -41,8 +43,31 @@ def read_options(spec: ProbeSpec, model: type[ModelT], environment: EnvironmentS
 
 
 def digest_of_kind(spec: ProbeSpec, options: Options) -> str:
-    """Digest what shapes a probe's readings."""
-    return digest_of([spec.kind, VERSION, spec.name, spec.resource or "", spec.depth, options.model_dump_json()])
+    """Digest what shapes a probe's readings, the code that reads included: changed probes need a new baseline."""
+    return digest_of(
+        [
+            *(spec.kind, spec.name, spec.resource or "", spec.depth, options.model_dump_json()),
+            *(source_digest(package) for package in _packages(type(options).__module__)),
+        ]
+    )
+
+
+def _packages(module: str) -> tuple[str, ...]:
+    """The packages whose source a kind is made of: our own, and the one that a user's kind lives in."""
+    ours, theirs = __name__.partition(".")[0], module.partition(".")[0]
+    return (ours,) if theirs == ours else (ours, theirs)
+
+
+@cache
+def source_digest(package: str) -> str:
+    """Digest the source of a package (or of a module that stands alone), by file name. One read for each process."""
+    found = find_spec(package)
+    if found is None or found.origin is None:
+        return ""
+    origin = Path(found.origin)
+    top = origin.parent if found.submodule_search_locations else None
+    files = [(origin.name, origin)] if top is None else [(str(path.relative_to(top)), path) for path in top.rglob("*.py")]
+    return digest_of(part for name, path in sorted(files) for part in (name, bytes_digest(path.read_bytes())))
 
 
 def resource_of(spec: ProbeSpec, environment: EnvironmentSpec) -> str:

@@ -109,6 +109,8 @@ def _code(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _code(constant)
+        elif isinstance(constant, frozenset):  # its order differs from process to process
+            yield repr(sorted(map(repr, constant)))
         else:
             yield repr(constant)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from probes import create_verifier, default_probes, examine
+from probes import create_verifier, default_probes, examine, kinds
 from probes.http import HttpOptions, get
-from probes.kinds import load_kind
+from probes.kinds import load_kind, source_digest
 from probes.probe import Findings, Probe, ProbeContext
 from probes.process import listener_fields, process_fields
 from probes.sql import rows_text
@@ -310,3 +312,41 @@ def test_every_leak_has_a_name_of_its_own_and_says_why_where_no_probe_sees_it() 
     for part in (files.LEAKS, postgres.LEAKS, process.LEAKS, repo.LEAKS):
         assert len({leak.name for leak in part}) == len(part)
         assert all(leak.what and (leak.seen is not None or leak.blind) for leak in part)
+
+
+def test_a_kind_whose_code_changed_has_another_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "someones_probes"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "deeper.py").write_text("A = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = source_digest("someones_probes")
+    assert before
+    assert before != source_digest("probes")
+    (package / "deeper.py").write_text("A = 2\n")
+    source_digest.cache_clear()
+    assert source_digest("someones_probes") != before
+
+
+def test_the_digest_of_our_own_kinds_covers_our_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = ProbeSpec(name="p", kind="files", resource="code")
+    before = load_kind("files")(spec, SPEC).digest
+    monkeypatch.setattr(kinds, "source_digest", lambda package: f"changed {package}")
+    assert load_kind("files")(spec, SPEC).digest != before
+
+
+def test_a_function_probes_digest_is_the_same_in_every_process() -> None:
+    code = (
+        "from probes import probe\n"
+        "@probe('p')\n"
+        "async def read(context):\n"
+        "    return {} if 'x' in {'alpha', 'beta', 'gamma', 'delta', 'epsilon'} else {'a': 'b'}\n"
+        "print(read.digest)\n"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True, timeout=30
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(found) == 1
