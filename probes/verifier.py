@@ -69,6 +69,8 @@ class ProbeVerifier:
         mismatches, problems = _identity(subject)
         reads = await self._read(subject, depth, baseline)
         fields = 0
+        if not reads:
+            problems.append(Problem(probe="verifier", reason=f"no probe reads anything at depth {depth}"))
         for read in reads:
             expected = fields_of(baseline, read.probe.name)
             if expected is None:

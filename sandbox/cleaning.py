@@ -63,7 +63,11 @@ async def _superseded(settings: Settings, ledger: Ledger, known: Sequence[Snapsh
             current[name] = None
             kept.append(f"environment {name} cannot be opened ({error.message}): its snapshots stay")
     living = set(current.values())
-    needed = {s.id for s in known if s.id in in_use or s.environment in living or current.get(names.get(s.environment, "")) is None}
+    needed = {
+        s.id
+        for s in known
+        if s.id in in_use or (s.environment in living and not _of_a_session(s)) or current.get(names.get(s.environment, "")) is None
+    }
     by_id = {s.id: s for s in known}
     for snapshot in [by_id[i] for i in needed]:
         parent = snapshot.parent
@@ -71,3 +75,8 @@ async def _superseded(settings: Settings, ledger: Ledger, known: Sequence[Snapsh
             needed.add(parent)
             parent = by_id[parent].parent
     return [s for s in known if s.id not in needed], tuple(kept)
+
+
+def _of_a_session(snapshot: Snapshot) -> bool:
+    """A session forks what it saved while it lives; a golden has no parent, and a task's start state names its task."""
+    return snapshot.parent is not None and snapshot.task is None

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
-from sandbox.errors import EnvironmentInvalid, SealBroken, SnapshotMissing
+from sandbox.errors import EnvironmentInvalid, LedgerConflict, SealBroken, SnapshotMissing
 from sandbox.model import Baseline, Isolation, NamespaceId, Snapshot
 from sandbox.pool.members import Ports, Prepared, StartState
 from sandbox.ports import Environment, Instance
@@ -132,7 +132,10 @@ class Preparer:
                 await (await runtime.storage.clone(sealed)).destroy()
         except SnapshotMissing:
             log.warning("snapshot is gone", extra={"event": "pool.snapshot_gone", "snapshot": newest.id})
-            await ledger.forget_snapshot(newest.id)
+            try:
+                await ledger.forget_snapshot(newest.id)
+            except LedgerConflict:  # something of a former run names it; the one that is built next is newer
+                log.warning("its record stays", extra={"event": "pool.snapshot_kept", "snapshot": newest.id})
             return None
         return newest
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from sandbox.aio import run_shielded
 from sandbox.errors import PoolBroken, SealBroken
 from sandbox.model import Depth
 from sandbox.pool.creation import Creator
@@ -103,7 +104,7 @@ class Expiry:
             )
             self._crew.spawn(self._leasing.end(session, outcome="expired"), name=f"expire {session.lease.namespace}")
         for _ in range(len(self._leasing.unfinished)):  # one that is refused again goes to the end of the list
-            await self._leasing.finish(self._leasing.unfinished.pop(0))
+            await run_shielded(self._leasing.finish(self._leasing.unfinished.pop(0)))
 
 
 class Rechecks:
@@ -145,9 +146,10 @@ class Rechecks:
 class Retirement:
     """Takes ready namespaces out of service that are older than the policy's max_age, and all of a retired environment."""
 
-    def __init__(self, ports: Ports, *, resetter: Resetter, environments: Environments) -> None:
+    def __init__(self, ports: Ports, *, resetter: Resetter, crew: Crew, environments: Environments) -> None:
         self.every_s = ports.limits.upkeep_s
         self._ports = ports
+        self._crew = crew
         self._resetter = resetter
         self._environments = environments
 
@@ -157,9 +159,13 @@ class Retirement:
             for namespace in list(prepared.ready()):
                 too_old = 0 < oldest <= self._ports.clock.monotonic() - namespace.born
                 if (too_old or prepared.broken is not None) and prepared.claim(namespace):
-                    if prepared.broken is None:
-                        await self._resetter.close_chain(namespace)
-                    await self._resetter.retire(namespace, note="max_age reached" if too_old else str(prepared.broken))
+                    self._crew.spawn(self._leave(namespace), name=f"retire {namespace.id}")
+
+    async def _leave(self, namespace: Namespace) -> None:
+        broken = namespace.environment.broken
+        if broken is None:
+            await self._resetter.close_chain(namespace)
+        await self._resetter.retire(namespace, note=str(broken or "max_age reached"))
 
 
 class Seals:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from sandbox import cleaning
 from sandbox.errors import AutoclaveError, EnvironmentInvalid, LimitReached, PoolBroken
 from sandbox.model import CheckPolicy, ClearanceState, Depth, ResetMethod, ResetPolicy, TaskSpec
+from sandbox.settings import load
 from sandbox.testing import memory_environment
 
 
@@ -172,3 +174,31 @@ async def test_a_late_request_of_a_draining_pool_is_refused_at_once(bench: Any) 
     with pytest.raises(PoolBroken):
         await pool.acquire("memory", wait=5)
     await draining
+
+
+async def test_a_golden_that_is_gone_is_built_anew_even_where_a_former_run_names_it(bench: Any) -> None:
+    pool = await bench.open(memory_environment())
+    await pool.acquire("memory", wait=5)
+    golden = pool.environment("memory").golden.snapshot
+    await bench.crash()
+    for sealed in golden.dirs:
+        await bench.storage.remove(sealed)
+    again = await bench.open(memory_environment())
+    async with again.session("memory", wait=5):
+        assert again.environment("memory").golden.snapshot.id != golden.id
+
+
+async def test_gc_deletes_what_sessions_saved_and_keeps_goldens_and_start_states(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = TaskSpec(id="own", family="f", difficulty="easy", split="train", prompt="", start={"state": {"orders": "9"}})
+    environment = memory_environment(tasks=[own])
+    pool = await bench.open(environment)
+    async with pool.session("memory", task="own", wait=5) as session:
+        saved = await session.snapshot()
+    await bench.quiet()
+    monkeypatch.setattr(cleaning, "environment", lambda name, settings: environment)
+    known = await bench.ledger.snapshots()
+    assert len(known) == 3
+    stale, _ = await cleaning._superseded(load(), bench.ledger, known)
+    assert [s.id for s in stale] == [saved.id]

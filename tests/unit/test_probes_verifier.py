@@ -358,3 +358,11 @@ async def test_a_function_makes_a_probe() -> None:
 
 def _same(digest: str, again: Callable[[], str]) -> bool:
     return digest == again()
+
+
+async def test_a_check_in_which_no_probe_reads_anything_is_not_clean() -> None:
+    verifier = verifier_of(WorldProbe(depth=Depth.DEEP))
+    baseline = await recorded(verifier)
+    verdict = await verifier.check(World(), baseline, Depth.QUICK)
+    assert verdict.status is VerdictStatus.INCONCLUSIVE
+    assert "no probe reads anything" in verdict.problems[0].reason
