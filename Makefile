@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-RUN := $(BIN)/python -m
+PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: setup demo check test acceptance bench clean
+.PHONY: setup demo lint check test acceptance bench clean
 
 setup: $(VENV)/.ready
 
@@ -22,21 +22,23 @@ $(VENV)/.ready-dev: pyproject.toml $(VENV)/.ready
 demo: setup
 	@$(BIN)/autoclave demo
 
-check: $(VENV)/.ready-dev
+lint: $(VENV)/.ready-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(RUN) pytest -q tests/unit tests/conformance -m "not slow and not acceptance and not bench and not docker and not browser and not vllm"
 
-test: check
-	@$(RUN) pytest -q tests -m "not acceptance and not bench"
+check: lint
+	@$(PYTEST) -n 2 tests/unit -m "not slow"
+
+test: lint
+	@$(PYTEST) -n 2 --dist worksteal tests -m "not acceptance and not bench"
 
 acceptance: $(VENV)/.ready-dev
-	@$(RUN) pytest -q tests/acceptance -m acceptance --timeout=7200
+	@AUTOCLAVE_WRITE_DOCS=$${AUTOCLAVE_WRITE_DOCS:-1} $(PYTEST) tests -m acceptance --timeout=7200 -p no:randomly
 
 bench: $(VENV)/.ready-dev
-	@$(RUN) pytest -q tests/bench -m bench -s --timeout=1800
+	@$(PYTEST) tests/bench -m bench -s --timeout=1800 -p no:randomly
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache

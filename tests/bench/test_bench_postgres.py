@@ -99,6 +99,8 @@ async def measure(built: Any, bare: Any, alternately: Any, rows: Any, base: Path
             await b.runtime.storage.remove(sealed)
         rows.faster(f"the same, {size}", reset, "initdb + load + seal", [rebuilt], least=5)
 
+        if size == "large":
+            return  # TRUNCATE + reload of so many rows passes the sandbox's memory bound: what it writes lies in a tmpfs upper
         # What people write by hand. It needs a second copy of the rows, and leaves behind whatever is not a row of these tables.
         by_hand = []
         async with await psycopg.AsyncConnection.connect(b.instance.endpoint("db"), autocommit=True) as connection:

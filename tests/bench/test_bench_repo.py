@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import xxhash
 
+from sandbox.binaries import bubblewrap
 from sandbox.model import Depth, Role
-from sandbox.storage.choose import find_bwrap
 
 pytestmark = [pytest.mark.bench, pytest.mark.slow, pytest.mark.namespaces, pytest.mark.timeout(1800)]
 
@@ -87,7 +87,7 @@ async def test_repository(
         plan = {
             "layers": golden.layers,
             "target": "/workspace",
-            "bwrap": str(find_bwrap(b.settings)),
+            "bwrap": str(bubblewrap(b.settings).path),
             "binds": [],
             "argv": ["/bin/sh", "-c", "echo ready; exec /bin/sh"],
             "postgres": "",

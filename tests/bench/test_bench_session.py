@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from sandbox import Pool
+from sandbox.binaries import bubblewrap
 from sandbox.clock import SystemClock
 from sandbox.ledger import open_ledger
 from sandbox.model import Depth
@@ -21,7 +22,6 @@ from sandbox.pool import Pool as BarePool
 from sandbox.pool import PoolLimits
 from sandbox.service import Server
 from sandbox.settings import Settings
-from sandbox.storage.choose import find_bwrap
 from sandbox.testing import MemoryRuntime, memory_environment
 
 pytestmark = [pytest.mark.bench, pytest.mark.slow]
@@ -91,7 +91,7 @@ async def test_one_action(built: Any, alternately: Callable[..., Awaitable[Any]]
         "resources": {"docs": {"kind": "files", "target": "/workspace", "files": {"a.txt": "a"}}},
     }
     async with built(data, passable_dir) as b:
-        program = str(find_bwrap(b.settings))
+        program = str(bubblewrap(b.settings).path)
 
         def through(*argv: str) -> Callable[[], Awaitable[float]]:
             async def action() -> float:
