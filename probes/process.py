@@ -75,17 +75,24 @@ class ProcessProbe:
 
 def process_fields(processes: Iterable[ProcessInfo]) -> dict[str, str]:
     """One field for each different command line, with how often it runs; and how many there are of each owner."""
+    found = list(processes)
+    postmasters = {(p.resource, p.pid) for p in found if p.role is Role.SERVER and p.argv and _is_postmaster(p.argv[0])}
     seen: Counter[str] = Counter()
     owners: Counter[str] = Counter({str(role): 0 for role in Role})
-    for process in processes:
+    for process in found:
         title = name_of(" ".join(process.argv))
         if process.role is Role.SERVER:
             title = _BACKEND.sub(r"\1(session)", title)
-            if title.endswith("(session)"):
+            # Anybody may call itself a session; the postmaster's own children are.
+            if title.endswith("(session)") and (process.resource, process.parent) in postmasters:
                 continue
         owners[str(process.role)] += 1
         seen[f"{_owner(process.role, process.resource)}/{title}"] += 1
     return {f"process/{n}": str(c) for n, c in seen.items()} | {f"processes/{n}": str(c) for n, c in owners.items()}
+
+
+def _is_postmaster(program: str) -> bool:
+    return program.rpartition("/")[2] == "postgres"
 
 
 def listener_fields(listeners: Iterable[Listener], *, connected: bool) -> dict[str, str]:

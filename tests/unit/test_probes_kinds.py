@@ -155,7 +155,8 @@ def test_processes_are_counted_by_what_they_are() -> None:
             process(Role.AGENT, "sleep", "600"),
             process(Role.SERVER, "postgres: checkpointer ", resource="db"),
             process(Role.SERVER, "postgres: io worker 0", resource="db"),
-            process(Role.SERVER, "postgres: agent shop [local] idle", resource="db"),
+            ProcessInfo(pid=2, parent=1, role=Role.SERVER, argv=("/opt/bin/postgres", "-D", "/srv"), resource="db"),
+            ProcessInfo(pid=9, parent=2, role=Role.SERVER, argv=("postgres: agent shop [local] idle",), resource="db"),
         ]
     )
 
@@ -164,8 +165,9 @@ def test_processes_are_counted_by_what_they_are() -> None:
         "process/agent/sleep 600": "2",
         "process/server db/postgres: checkpointer ": "1",
         "process/server db/postgres: io worker 0": "1",
+        "process/server db//opt/bin/postgres -D /srv": "1",
         "processes/agent": "3",
-        "processes/server": "2",
+        "processes/server": "3",
     }
 
 
@@ -350,3 +352,15 @@ def test_a_function_probes_digest_is_the_same_in_every_process() -> None:
         for seed in ("1", "2", "3")
     }
     assert len(found) == 1
+
+
+def test_a_process_that_only_calls_itself_a_database_session_is_seen() -> None:
+    def process(pid: int, parent: int, *argv: str) -> ProcessInfo:
+        return ProcessInfo(pid=pid, parent=parent, role=Role.SERVER, argv=argv, resource="db")
+
+    server = process(2, 1, "/usr/lib/postgresql/18/bin/postgres", "-D", "/srv/postgres")
+    session = process(30, 2, "postgres: agent shop [local] idle")
+    assert process_fields([server, session]) == process_fields([server])
+    for parent in (1, 30):  # an orphan, and a child of a session
+        disguised = process(31, parent, "postgres: agent shop [local] idle")
+        assert process_fields([server, session, disguised]) != process_fields([server])
