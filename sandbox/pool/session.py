@@ -161,7 +161,7 @@ class Session:
                 async with self._acting("score") as instance, asyncio.timeout(limits.scoring_s):
                     await instance.quiesce()
                     return await environment.score(instance.subject(), task)
-            except (InstanceLost, TimeoutError) as error:  # infrastructure: no reward, never a zero
+            except (InstanceLost, LimitReached, TimeoutError) as error:  # infrastructure: no reward, never a zero
                 return Score(reward=None, success=False, detail=f"{type(error).__name__}: {error}")
             finally:
                 self._scoring_until = None

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from sandbox.errors import NotCleared
+from sandbox.errors import NotCleared, RecordMissing
 from sandbox.model import (
     BatchId,
     CheckpointId,
@@ -44,7 +44,7 @@ class Shipping:
         """Wait until each one is decided: cleared at `depth` (its environment's required depth by default), or set aside.
 
         Asks at once for the deep check that some of them wait for. Raises NotCleared with every clearance when `timeout`
-        seconds pass first; a quarantined one is an answer and is returned.
+        seconds pass first, RecordMissing for one that the ledger does not know; a quarantined one is an answer and is returned.
         """
         wanted = list(trajectories)
         asked: set[NamespaceId] = set()
@@ -55,6 +55,10 @@ class Shipping:
                 while True:
                     changed.clear()
                     now = await self._ledger.clearances(wanted)
+                    if unknown := [t for t in wanted if t not in now]:
+                        raise RecordMissing(
+                            f"the ledger knows no trajectory {', '.join(unknown)}", fix="give the `trajectory_id` of a session"
+                        )
                     waiting = [c for c in now.values() if c.state not in DECIDED and not c.ships_at(self._depth(c, depth))]
                     if not waiting:
                         return now

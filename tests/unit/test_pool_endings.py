@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandbox import cleaning
-from sandbox.errors import AutoclaveError, EnvironmentInvalid, LimitReached, PoolBroken
+from sandbox.errors import AutoclaveError, EnvironmentInvalid, LimitReached, PoolBroken, RecordMissing
 from sandbox.model import CheckPolicy, ClearanceState, Depth, ResetMethod, ResetPolicy, TaskSpec
 from sandbox.settings import load
 from sandbox.testing import memory_environment
@@ -202,3 +202,10 @@ async def test_gc_deletes_what_sessions_saved_and_keeps_goldens_and_start_states
     assert len(known) == 3
     stale, _ = await cleaning._superseded(load(), bench.ledger, known)
     assert [s.id for s in stale] == [saved.id]
+
+
+async def test_waiting_for_an_unknown_trajectory_says_so(bench: Any) -> None:
+    pool = await bench.open(memory_environment())
+
+    with pytest.raises(RecordMissing, match="t-nobody"):
+        await pool.cleared(["t-nobody"], timeout=5)

@@ -130,8 +130,8 @@ def test_why_before_any_check() -> None:
 
 
 def test_quarantines() -> None:
-    row = {"id": "quarantine-154", "environment_name": "shop", "namespace": "shop-29ce9a0e900d", "reason": "contaminated", "depth": "deep",
-           "from": 11, "to": 20, "trajectories": 10, "held_back": 7, "at": "2026-11-29T02:00:00+00:00",
+    row = {"id": "quarantine-154", "environment_name": "shop", "namespace": "shop-29ce9a0e900d", "reason": "contaminated",
+           "depth": "deep", "from": 11, "to": 20, "trajectories": 10, "held_back": 7, "at": "2026-11-29T02:00:00+00:00",
            "policy": "strict"}  # fmt: skip
     text = shown(terminal.quarantines([row]), 80)
     assert re.search(r"quarantine-154 +shop-29ce9a0e900d +contaminated +deep 11-20 +11-29 02:00", text)
