@@ -107,7 +107,7 @@ class ResetsPage:
             ]
             lines += [self._row(o) for o in outcomes]
             for method in (ResetMethod.HOOK, ResetMethod.CLEAN):
-                fields = sorted({f"{p}/{f}" for p, f, _ in noise.get(method, ())})
+                fields = sorted(noise.get(method, ()))
                 shown = ", ".join(f"`{f}`" for f in fields[:12]) + (f" and {len(fields) - 12} more" if len(fields) > 12 else "")
                 lines += ["", f"What `{method}` changes by itself: {shown or 'nothing that is read'}."]
         return "\n".join(lines) + "\n"

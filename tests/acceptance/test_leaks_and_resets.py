@@ -164,8 +164,7 @@ class World:
         self.environment, self.runtime, self.snapshot, self.recorded = environment, runtime, snapshot, recorded
         self.generation = 0
         self.instance: Instance | None = None
-        self.noise: dict[ResetMethod, set[tuple[str, str, str | None]]] = {}
-        self.unstable: dict[ResetMethod, set[tuple[str, str]]] = {}
+        self.noise: dict[ResetMethod, set[str]] = {}
 
     @property
     def live(self) -> Instance:
@@ -200,16 +199,11 @@ class World:
         return await self.look()
 
     async def learn_noise(self) -> None:
-        """What each reset changes by itself in a world that nobody touched is not what a leak left behind."""
+        """A field that a reset changes by itself, in a world that nobody touched, says nothing of a leak."""
         for method in METHODS:
-            found = []
-            for _ in range(2):
-                await self.reset(method)
-                found.append(differences(await self.look()))
-                await self.restore()
-            self.noise[method] = found[0] | found[1]
-            # A field that comes out otherwise each time (a reflog with times) can say nothing of a leak.
-            self.unstable[method] = {(probe, name) for probe, name, _ in found[0] ^ found[1]}
+            await self.reset(method)
+            self.noise[method] = differences(await self.look())
+            await self.restore()
 
     async def plant(self, leak: Leak, kind: str, held: contextlib.AsyncExitStack) -> str:
         """Return why it could not be planted, or nothing."""
@@ -282,14 +276,12 @@ class World:
         except AutoclaveError as error:
             return f"the reset fails: {' '.join(error.message.split())[:160]}"
         verdict = await self.look()
-        found = differences(verdict) - self.noise.get(method, set())
-        left = sorted({f"{p}/{name}" for p, name, _ in found if (p, name) not in self.unstable.get(method, set())})
+        left = sorted(differences(verdict) - self.noise.get(method, set()))
         return "gone" if not left else f"survives: {', '.join(left[:3])}{f' and {len(left) - 3} more' if len(left) > 3 else ''}"
 
 
-def differences(verdict: Verdict) -> set[tuple[str, str, str | None]]:
-    found = {(m.probe, m.field, m.actual) for m in verdict.mismatches}
-    return found | {(p.probe, "problem", p.reason) for p in verdict.problems}
+def differences(verdict: Verdict) -> set[str]:
+    return {f"{m.probe}/{m.field}" for m in verdict.mismatches} | {f"{p.probe}: {p.reason}" for p in verdict.problems}
 
 
 @asynccontextmanager
@@ -340,8 +332,7 @@ async def rebuilt(world: World, wanted: Sequence[tuple[str, Leak]], outcomes: Se
                     planted.append(outcome)
         await world.renew()
     verdict = await world.look()
-    left = sorted({f"{probe}/{name}" for probe, name, _ in differences(verdict)})
-    assert verdict.clean, left
+    assert verdict.clean, differences(verdict)
     for outcome in planted:
         outcome.after[ResetMethod.REBUILD] = "gone"
 
