@@ -81,11 +81,12 @@ async def work(pool: Pool, journal: Journal, ledger: Any) -> None:
     journal.write("judged", cleared=cleared, quarantined=quarantined)
 
     if len(cleared) >= 2:
-        await pool.ship("b-1", cleared[:2], policy_version="1")
-        journal.write("shipped", batch="b-1", trajectories=cleared[:2])
-        await pool.record_update("u-1", batches=["b-1"])
-        await pool.record_checkpoint("c-1", updates=["u-1"])
-        journal.write("updated", update="u-1")
+        batch, update = f"b-{os.getpid()}", f"u-{os.getpid()}"
+        await pool.ship(batch, cleared[:2], policy_version="1")
+        journal.write("shipped", batch=batch, trajectories=cleared[:2])
+        await pool.record_update(update, batches=[batch])
+        await pool.record_checkpoint(f"c-{os.getpid()}", updates=[update])
+        journal.write("updated", update=update)
     if quarantined:
         await pool.release(quarantined[:1], by="a person", note="looked at it")
         journal.write("set aside", trajectory=quarantined[0])

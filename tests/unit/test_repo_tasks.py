@@ -93,7 +93,8 @@ def test_the_generator_gives_the_same_task_again(row: dict[str, Any]) -> None:
     assert generate.line(row) in again
 
 
-@pytest.mark.slow
+@pytest.mark.acceptance
+@pytest.mark.timeout(1800)
 def test_the_whole_file_is_made_again_byte_for_byte() -> None:
     rows = sorted(generate.tasks(generate.SEED), key=lambda row: str(row["id"]))
 
