@@ -7,14 +7,16 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from sandbox.cli import output
-from sandbox.cli.options import Home, Json, load
+from sandbox.cli.options import NOT_NEGATIVE, Home, Json, load
 from sandbox.cli.running import run
 
 
 def gc(
     *,
-    evidence_days: Annotated[float, Parameter(help="Keep the differences that failed checks found for so many days.")] = 30.0,
-    keep_checks: Annotated[int, Parameter(help="Keep so many checks of each namespace.")] = 1000,
+    evidence_days: Annotated[
+        float, Parameter(validator=NOT_NEGATIVE, help="Keep the differences that failed checks found for so many days.")
+    ] = 30.0,
+    keep_checks: Annotated[int, Parameter(validator=NOT_NEGATIVE, help="Keep so many checks of each namespace.")] = 1000,
     dry_run: Annotated[bool, Parameter(negative="", help="Say what would be deleted, and delete nothing.")] = False,
     home: Home = None,
     json: Json = False,

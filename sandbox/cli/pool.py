@@ -8,8 +8,9 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from sandbox.cli import output
-from sandbox.cli.options import Home, Json, Size, load
+from sandbox.cli.options import NOT_NEGATIVE, Home, Json, Size, load
 from sandbox.cli.running import run
+from sandbox.errors import EnvironmentInvalid
 
 app = App(name="pool", help="Keep a pool that other processes use.")
 
@@ -25,6 +26,8 @@ def up(*environments: str, size: Size = 4, home: Home = None, json: Json = False
     from sandbox.service import Server
     from sandbox.wiring import Pool
 
+    if not environments:
+        raise EnvironmentInvalid("a pool of which environments?", fix="`autoclave env list` shows those there are")
     settings = load(home)
     progress = output.Progress()
 
@@ -71,7 +74,9 @@ def status(*, home: Home = None, json: Json = False) -> int:
 @app.command
 def drain(
     *,
-    grace: Annotated[float, Parameter(help="Seconds that running sessions get before they are ended.")] = 30.0,
+    grace: Annotated[
+        float, Parameter(validator=NOT_NEGATIVE, help="Seconds that running sessions get before they are ended.")
+    ] = 30.0,
     home: Home = None,
     json: Json = False,
 ) -> int:

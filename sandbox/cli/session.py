@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from sandbox.cli import output
-from sandbox.cli.options import Home, Json, load
+from sandbox.cli.options import NOT_NEGATIVE, POSITIVE, Home, Json, load
 from sandbox.cli.running import run
 from sandbox.errors import EnvironmentInvalid, PoolBroken
 
@@ -18,8 +18,8 @@ def session(
     *command: Annotated[str, Parameter(allow_leading_hyphen=True)],
     task: Annotated[str | None, Parameter(help="The task whose start state it gets.")] = None,
     score: Annotated[bool, Parameter(negative="", help="Run the task's own check after the command.")] = False,
-    wait: Annotated[float, Parameter(help="Seconds to wait for a namespace.")] = 300.0,
-    limit: Annotated[float, Parameter(help="Seconds that the command may take.")] = 60.0,
+    wait: Annotated[float, Parameter(validator=NOT_NEGATIVE, help="Seconds to wait for a namespace.")] = 300.0,
+    limit: Annotated[float, Parameter(validator=POSITIVE, help="Seconds that the command may take.")] = 60.0,
     home: Home = None,
     json: Json = False,
 ) -> int:
