@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from sandbox.cli import output
-from sandbox.cli.options import Home, Json, load
+from sandbox.cli.options import Home, Json, Size, load
 from sandbox.cli.running import run
 
 if TYPE_CHECKING:
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
 def demo(
     *,
-    size: Annotated[int, Parameter(help="Namespaces per environment.")] = 2,
+    size: Size = 2,
     home: Home = None,
     json: Json = False,
 ) -> int:

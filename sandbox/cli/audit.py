@@ -46,7 +46,7 @@ def audit(
 async def _audit(settings: Settings, names: tuple[str, ...], size: int) -> AuditReport:
     from sandbox.audit import examine, publish
     from sandbox.client import connect
-    from sandbox.client.place import socket_path
+    from sandbox.client.place import listens
     from sandbox.clock import SystemClock
     from sandbox.ledger import open_ledger
     from sandbox.wiring import environment, open_pool
@@ -54,7 +54,7 @@ async def _audit(settings: Settings, names: tuple[str, ...], size: int) -> Audit
     clock = SystemClock()
     progress = output.Progress()
     async with AsyncExitStack() as stack:
-        running = socket_path(settings).exists()
+        running = listens(settings)
         chosen = list(names) or await _known(settings, running=running)
         found = [environment(name, settings) for name in chosen]
         started = clock.now()

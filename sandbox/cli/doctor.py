@@ -125,10 +125,10 @@ def _storage(settings: Settings) -> Iterator[Finding]:
 
 
 def _home(settings: Settings) -> Iterator[Finding]:
-    from sandbox.client.place import socket_path
+    from sandbox.client.place import listens, socket_path
 
     ledger = f"ledger of {settings.ledger.stat().st_size // 1024} KiB" if settings.ledger.exists() else "no ledger yet"
-    running = f"a pool listens at {socket_path(settings)}" if socket_path(settings).exists() else "no pool is up"
+    running = f"a pool listens at {socket_path(settings)}" if listens(settings) else "no pool is up"
     yield Finding(name="home", ok=True, detail=f"{settings.home}: {ledger}; {running}")
 
 

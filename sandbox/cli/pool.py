@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from sandbox.cli import output
 from sandbox.cli.options import NOT_NEGATIVE, Home, Json, Size, load
-from sandbox.cli.running import run
+from sandbox.cli.running import INTERRUPTED, run
 from sandbox.errors import EnvironmentInvalid
 
 app = App(name="pool", help="Keep a pool that other processes use.")
@@ -30,8 +30,10 @@ def up(*environments: str, size: Size = 4, home: Home = None, json: Json = False
         raise EnvironmentInvalid("a pool of which environments?", fix="`autoclave env list` shows those there are")
     settings = load(home)
     progress = output.Progress()
+    answered = False
 
     async def keep() -> None:
+        nonlocal answered
         progress.say(f"preparing {', '.join(environments)}: golden snapshots and baselines are built at the first use")
         async with Pool.open(environments, size=size, settings=settings) as pool:
             try:
@@ -39,13 +41,19 @@ def up(*environments: str, size: Size = 4, home: Home = None, json: Json = False
                     up_now = {"socket": str(server.path), "environments": list(environments), "size": size}
                     if json:
                         output.print_json(up_now)
+                        answered = True
                     progress.say(f"the pool is up: {server.path} (Pool.connect(), `autoclave pool status`; Ctrl-C drains it)")
                     await server.ended.wait()
             except asyncio.CancelledError:
                 progress.say("draining: the last namespaces are reset and checked")
                 raise
 
-    run(keep())
+    try:
+        run(keep())
+    except KeyboardInterrupt:  # what follows the one JSON object goes to stderr
+        output.fail("interrupted; the pool is drained and closed", kind="Interrupted", as_json=json and not answered)
+        return INTERRUPTED
+    progress.say("the pool is drained and closed")
     return 0
 
 

@@ -146,11 +146,11 @@ def _set_aside(trajectories: Sequence[str], state: ClearanceState, *, by: str, r
 
     async def act() -> Any:
         from sandbox.client import connect
-        from sandbox.client.place import socket_path
+        from sandbox.client.place import listens
         from sandbox.clock import SystemClock
         from sandbox.ledger import open_ledger
 
-        if socket_path(settings).exists():
+        if listens(settings):
             async with connect(settings) as pool:
                 change = pool.release if state is ClearanceState.RELEASED else pool.discard
                 return await change(ids, by=by, note=reason)

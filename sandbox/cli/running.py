@@ -20,12 +20,27 @@ FAULT = 4
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end; SIGTERM cancels like Ctrl-C does, so that every `async with` closes what it holds."""
+    """Run to the end; Ctrl-C and SIGTERM cancel, so that every `async with` closes what it holds.
+
+    A second signal does not cut the closing short, as asyncio's own handler would; a third one ends the process at once.
+    """
+    asked = 0
 
     async def main() -> T:
         task = asyncio.current_task()
-        if task is not None:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+        def stop() -> None:
+            nonlocal asked
+            asked += 1
+            if asked == 1 and task is not None:
+                task.cancel()
+            elif asked == 2:
+                output.warn("still stopping what this command started; once more ends it at once, and the next command cleans up")
+            elif asked > 2:
+                os._exit(INTERRUPTED)  # sandboxes die with their manager
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
         return await work
 
     with asyncio.Runner() as runner:
@@ -39,7 +54,8 @@ def guarded(call: Callable[[], int | None], argv: Sequence[str]) -> int:
     """Call a command and return its exit code; the one place where any exception is caught and worded."""
     from cyclopts import CycloptsError
 
-    as_json = "--json" in argv
+    options = argv[: argv.index("--")] if "--" in argv else argv  # what follows belongs to the session's own command
+    as_json = "--json" in options
     try:
         code = _unwrapped(call)
     except CycloptsError as error:

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from sandbox.cli import output
 from sandbox.cli.options import NOT_NEGATIVE, POSITIVE, Home, Json, load
 from sandbox.cli.running import run
-from sandbox.errors import EnvironmentInvalid, PoolBroken
+from sandbox.errors import EnvironmentInvalid
 
 
 def session(
@@ -61,15 +61,12 @@ def session(
 
     async def with_a_pool() -> tuple[dict[str, Any], bytes, bytes]:
         from sandbox.client import connect
-        from sandbox.client.place import socket_path
+        from sandbox.client.place import listens
         from sandbox.wiring import Pool
 
-        if socket_path(settings).exists():
-            try:
-                async with connect(settings) as running:
-                    return await use(running)
-            except PoolBroken:
-                output.warn("the socket of a pool is there but nobody answers; opening one for this command")
+        if listens(settings):
+            async with connect(settings) as running:
+                return await use(running)
         output.Progress().say(f"opening a pool of one namespace of {environment}")
         async with Pool.open([environment], size=1, settings=settings) as pool:
             return await use(pool)

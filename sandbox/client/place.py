@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -13,6 +14,17 @@ from sandbox.settings import Settings
 def socket_path(settings: Settings) -> Path:
     """Return the pool's socket: in a directory of its own that only its user may enter."""
     return settings.run / "pool" / "pool.sock"
+
+
+def listens(settings: Settings) -> bool:
+    """Return whether a pool answers there; a killed one leaves its socket behind."""
+    with socket.socket(socket.AF_UNIX) as trial:
+        trial.settimeout(5)
+        try:
+            trial.connect(str(socket_path(settings)))
+        except OSError:
+            return False
+        return True
 
 
 def ours_alone(directory: Path) -> None:
