@@ -149,6 +149,8 @@ def _kill_members(path: Path) -> None:
     except OSError:
         return
     for pid in pids:
+        if int(pid) == os.getpid():  # a thread of ours that starts a process here (see `birth`)
+            continue
         try:
             os.kill(int(pid), signal.SIGKILL)
         except OSError:

@@ -23,6 +23,7 @@ from sandbox.errors import InstanceLost
 from sandbox.model import NOTHING, Limits, ProcessInfo, Role
 from sandbox.ports import Listener, Mount
 from sandbox.runtimes.namespaces import bwrap, limits, observe, profile, rootfs, seccomp, tools
+from sandbox.runtimes.namespaces.birth import birthplace
 from sandbox.runtimes.namespaces.channel import Channel
 from sandbox.runtimes.namespaces.child import Child, Output, launch
 from sandbox.runtimes.namespaces.spawner import spawner
@@ -311,8 +312,8 @@ class Sandbox:
 
 
 async def _spawn(plan: SandboxPlan, settings: Settings, ready: _Prepared) -> tuple[Sandbox, int, socket.socket | None]:
-    """Start bubblewrap. It reads its arguments from a pipe first, and while it waits for them it is put into its bounds, so that
-    nothing of the sandbox ever runs outside."""
+    """Start bubblewrap inside its bounds. It reads its arguments from a pipe first, and where it cannot be born inside, it is moved
+    there while it waits for them, so that nothing of the sandbox ever runs outside."""
     command = ready.starter.argv if ready.starter else (plan.argv or ())
     thread = spawner(settings.users.of(plan.role))
     bounds = limits.resource_limits(plan.limits, ready.groups)
@@ -332,8 +333,13 @@ async def _spawn(plan: SandboxPlan, settings: Settings, ready: _Prepared) -> tup
 
         started: list[subprocess.Popen[bytes]] = []
 
+        place = birthplace(ready.group)
+        if place is not None:
+            theirs.callback(place.close)
+
         def begin() -> None:
-            started.append(launch(argv, channel=far, output=said_out, pass_fds=(args_in, info_out, filter_fd)))
+            with place.entered() if place is not None else contextlib.nullcontext():
+                started.append(launch(argv, channel=far, output=said_out, pass_fds=(args_in, info_out, filter_fd)))
             limits.bound_process(started[0].pid, bounds)
 
         try:
@@ -345,7 +351,8 @@ async def _spawn(plan: SandboxPlan, settings: Settings, ready: _Prepared) -> tup
             raise
         child = Child(started[0])
         try:
-            await in_thread(ready.group.add, child.pid)  # the kernel waits for a grace period, some milliseconds
+            if place is None:
+                await in_thread(ready.group.add, child.pid)
             _write_all(args_out, bwrap.encode(arguments))
             output = Output(said_in, plan.log, plan.log_bytes)
         except BaseException:
