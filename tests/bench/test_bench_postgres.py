@@ -97,7 +97,7 @@ async def measure(built: Any, bare: Any, alternately: Any, rows: Any, base: Path
         rebuilt = (time.perf_counter() - began) * 1e3
         for sealed in again.dirs:
             await b.runtime.storage.remove(sealed)
-        rows.faster(f"the same, {size}", reset, "initdb + load + seal", [rebuilt], least=5)
+        rows.faster("the same", reset, "initdb + load + seal", [rebuilt], least=5)
 
         if size == "large":
             return  # TRUNCATE + reload of so many rows passes the sandbox's memory bound: what it writes lies in a tmpfs upper
@@ -111,7 +111,7 @@ async def measure(built: Any, bare: Any, alternately: Any, rows: Any, base: Path
                 began = time.perf_counter()
                 await connection.execute(BY_HAND)
                 by_hand.append((time.perf_counter() - began) * 1e3)
-        rows.faster(f"the same, {size}", reset, "TRUNCATE + reload (proves nothing)", by_hand, least=None)
+        rows.faster("the same", reset, "TRUNCATE + reload (proves nothing)", by_hand, least=None)
 
 
 async def test_small(built: Any, bare: Any, alternately: Callable[..., Awaitable[Any]], rows: Any, passable_dir: Path) -> None:

@@ -114,7 +114,7 @@ async def test_one_action(built: Any, alternately: Callable[..., Awaitable[Any]]
         for name, argv in (("true", ("/usr/bin/true",)), ("a command of 10 ms", ("/usr/bin/sleep", "0.01"))):
             ours, bare, fresh = await alternately(200, through(*argv), on_host(*argv), on_host(program, *FRESH, "--", *argv))
             rows.above(f"one action through the session: {name}", ours, "the command by subprocess on the host", bare, below_ms=5)
-            rows.faster(f"the same: {name}", ours, "a fresh bwrap for each command", fresh, least=None)
+            rows.faster("the same", ours, "a fresh bwrap for each command", fresh, least=None)
 
 
 @pytest.mark.namespaces
