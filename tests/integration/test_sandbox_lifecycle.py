@@ -20,7 +20,8 @@ from sandbox.errors import InstanceLost
 from sandbox.model import Limits, Role
 from sandbox.ports import Mount
 from sandbox.runtimes.namespaces import limits, observe
-from sandbox.runtimes.namespaces.sandbox import Sandbox, label, sweep
+from sandbox.runtimes.namespaces.leftovers import sweep
+from sandbox.runtimes.namespaces.sandbox import Sandbox, label
 from sandbox.settings import Settings
 
 pytestmark = pytest.mark.namespaces
@@ -215,8 +216,8 @@ async def test_sandboxes_die_with_a_manager_that_is_killed(passable_dir: Path, s
         manager.kill()
         await manager.wait()
         assert await poll(lambda: gone(pids), timeout=10)
-    assert sweep(settings) == () or os.geteuid() == 0  # as root, empty control groups are left
-    assert sweep(settings) == ()
+    assert sweep(settings, frozenset()) == () or os.geteuid() == 0  # as root, empty control groups are left
+    assert sweep(settings, frozenset()) == ()
 
 
 @pytest.mark.postgres

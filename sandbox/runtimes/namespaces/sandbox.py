@@ -364,21 +364,8 @@ async def _spawn(plan: SandboxPlan, settings: Settings, ready: _Prepared) -> tup
 
 
 def label(settings: Settings) -> str:
-    """How the command line of every bubblewrap of this home begins, after `--unsetenv`: see `sweep`."""
+    """How the command line of every bubblewrap of this home begins, after `--unsetenv`: see `leftovers`."""
     return f"autoclave:{limits.tag(settings)}:"
-
-
-def sweep(settings: Settings) -> tuple[str, ...]:
-    """Kill what an earlier manager of this home left: its control groups' members, and bubblewraps that outlived it. Call it
-    before any sandbox of this home is started; return what was found. Blocking."""
-    found = [f"control group {name}" for name in limits.detected(settings).sweep()]
-    for pid in observe.strays(label(settings)):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            for child in observe.children(pid):
-                os.kill(child, signal.SIGKILL)
-            os.kill(pid, signal.SIGKILL)
-            found.append(f"process {pid}")
-    return tuple(found)
 
 
 def _write_all(fd: int, data: bytes) -> None:
