@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -100,6 +101,21 @@ async def test_what_goes_wrong_at_start_is_told_in_bubblewraps_own_words(start: 
         await start(role=Role.SERVER, argv=("/nothing-there",))
     with pytest.raises(InstanceLost, match=r"workdir|/nowhere"):
         await start(workdir="/nowhere")
+
+
+def test_a_process_that_is_ending_passes_for_no_program() -> None:
+    """A server whose program is not there was once taken for a running one, seen in the moment in which it ended."""
+    ending = subprocess.Popen(["/bin/true"])
+    try:
+        end = time.monotonic() + 10
+        while observe.fields(ending.pid).get("State", "").startswith(("R", "S")) and time.monotonic() < end:
+            time.sleep(0.005)
+        assert observe.fields(ending.pid)["State"].startswith("Z")  # there, but without a command line
+        assert not observe.is_ours(ending.pid)
+        assert not observe.is_another(ending.pid)
+    finally:
+        ending.wait()
+    assert observe.is_another(os.getpid())
 
 
 async def test_killing_ends_everything_and_may_be_repeated(start: Start) -> None:

@@ -173,3 +173,8 @@ def _argv(pid: int) -> tuple[str, ...]:
         name = fields(pid).get("Name")
         return (f"[{name}]",) if name else ()
     return tuple(os.fsdecode(word) for word in words.split(b"\0"))
+
+
+def is_another(pid: int) -> bool:
+    """True where a program that is not ours is being executed. A process that is just ending has no command line, and is neither."""
+    return bool(_cmdline(pid)) and not is_ours(pid)

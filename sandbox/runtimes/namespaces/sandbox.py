@@ -171,7 +171,7 @@ class Sandbox:
         while not self._child.ended.is_set():
             for member in observe.members(self.pid, self._ready.group.pids()):
                 status = observe.fields(member.host)
-                if member.inside == 2 and status.get("Seccomp") == "2" and not observe.is_ours(member.host):
+                if member.inside == 2 and status.get("Seccomp") == "2" and observe.is_another(member.host):
                     self.main_pid = member.host
                     return status
             await asyncio.sleep(interval)
