@@ -176,5 +176,5 @@ def _argv(pid: int) -> tuple[str, ...]:
 
 
 def is_another(pid: int) -> bool:
-    """True where a program that is not ours is being executed. A process that is just ending has no command line, and is neither."""
+    """True where a program that is not ours is being executed. A process that is just ending has no command line: it is neither."""
     return bool(_cmdline(pid)) and not is_ours(pid)
