@@ -187,7 +187,14 @@ def _acceptance() -> str:
         told = ", ".join([f"{len(ran)} tests", *(f"{count:,} {name}" for name, count in counts.items())])
         seconds = sum(r.seconds for r in ran.values())
         lines.append(f"| {number} | {what} | {_tests(modules)} | {result} | {told} | {seconds:.0f} | {_stamp()} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + _below_table(ACCEPTANCE.read_text("utf-8") if ACCEPTANCE.exists() else "")
+
+
+def _below_table(text: str) -> str:
+    """What people wrote below the table stays."""
+    lines = text.splitlines(keepends=True)
+    last = max((n for n, line in enumerate(lines) if line.startswith("| ")), default=len(lines))
+    return "".join(lines[last + 1 :])
 
 
 def _rows_of(text: str) -> dict[str, str]:
