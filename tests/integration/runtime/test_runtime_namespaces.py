@@ -303,13 +303,18 @@ async def test_a_snapshot_that_is_gone_leaves_nothing_half_started(begin: Begin,
 
 
 async def test_a_cancelled_restore_can_be_restored_again(instance: Instance, built: Any) -> None:
+    cancelled = 0
     for delay in (0.001, 0.02, 0.08):
         task = asyncio.create_task(instance.restore(built.golden, 2))
         await asyncio.sleep(delay)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        if not task.cancel():  # a fast machine was done before
+            continue
+        try:
             await task
-        assert not await instance.alive()
+        except asyncio.CancelledError:
+            cancelled += 1
+            assert not await instance.alive()
+    assert cancelled
     await instance.restore(built.golden, 3)
     assert await ask(instance, "select count(*) from items") == "500"
 
