@@ -12,7 +12,7 @@ from datetime import datetime
 
 from sandbox.lifecycle import State
 from sandbox.model import Baseline, EnvironmentSpec, NamespaceId, NamespaceRecord, Snapshot, SnapshotId
-from sandbox.pool.breaker import Breaker
+from sandbox.breaker import Breaker
 from sandbox.pool.limits import PoolLimits
 from sandbox.pool.waiting import WaitingLine
 from sandbox.ports import Clock, Environment, Instance, Ledger, Runtime

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sandbox.errors import LimitReached, PoolBroken
-from sandbox.pool.breaker import Breaker
+from sandbox.breaker import Breaker
 from sandbox.pool.waiting import WaitingLine
 from sandbox.testing import FakeClock
 

@@ -1,0 +1,1 @@
+"""The `docker` runtime: members of an instance are containers on a Docker engine."""

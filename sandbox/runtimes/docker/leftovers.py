@@ -1,0 +1,89 @@
+"""Finds and removes what managers of this home left on the engine. What carries another home's label, or none, is never touched."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox.errors import AutoclaveError
+from sandbox.runtimes.docker import containers
+from sandbox.runtimes.docker.engine import Engine
+from sandbox.runtimes.docker.labels import ENVIRONMENT, HOME, OWNER, PART, TAG
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """One thing of ours on the engine. `kind`: container, network, volume, image."""
+
+    kind: str
+    id: str
+    labels: Mapping[str, str]
+
+    def __str__(self) -> str:
+        what = " ".join(filter(None, (self.labels.get(ENVIRONMENT), self.labels.get(PART))))
+        return f"{self.kind} {self.id.removeprefix('sha256:')[:24]}{f' ({what})' if what else ''}"
+
+
+async def found(engine: Engine, keep: Collection[str] = ()) -> list[Leftover]:
+    """List what is ours and carries neither a tag nor an owner that stands in `keep`: containers first, for they hold the rest."""
+    held = frozenset(keep)
+    everything = await engine.call(lambda client: list(_ours(client, engine.home)), doing="listing what is ours")
+    return [item for item in everything if not held & {item.labels.get(TAG, ""), item.labels.get(OWNER, "")}]
+
+
+async def sweep(engine: Engine, keep: Collection[str] = (), *, dry_run: bool = False) -> tuple[str, ...]:
+    """Remove all of that and say what was removed (with `dry_run`: what would be). What the engine will not remove is logged, and
+    found again by the next sweep."""
+    gone = []
+    for item in await found(engine, keep):
+        if dry_run or await _removed(engine, item):
+            gone.append(str(item))
+    if not dry_run:
+        engine.doubtful.clear()
+    return tuple(gone)
+
+
+async def _removed(engine: Engine, item: Leftover) -> bool:
+    try:
+        if item.kind == "container":
+            await containers.remove(engine, item.id)
+        else:
+            await engine.call(lambda client: _REMOVE[item.kind](client, item.id), doing=f"removing {item}")
+    except AutoclaveError as error:
+        log.warning("a leftover could not be removed", extra={"kind": item.kind, "id": item.id, "reason": str(error)})
+        return False
+    return True
+
+
+def _ours(client: Any, home: str) -> Iterator[Leftover]:
+    wanted = {"label": [f"{HOME}={home}"]}
+    for item in client.containers(all=True, filters=wanted):
+        yield Leftover(kind="container", id=item["Id"], labels=item.get("Labels") or {})
+    for item in client.networks(filters=wanted):
+        yield Leftover(kind="network", id=item["Id"], labels=item.get("Labels") or {})
+    for item in client.volumes(filters=wanted).get("Volumes") or ():
+        yield Leftover(kind="volume", id=item["Name"], labels=item.get("Labels") or {})
+    for item in client.images(filters=wanted):
+        yield Leftover(kind="image", id=item["Id"], labels=item.get("Labels") or {})
+
+
+def _missing_is_fine(remove: Callable[[Any, str], Any]) -> Callable[[Any, str], None]:
+    def work(client: Any, name: str) -> None:
+        from docker import errors
+
+        with contextlib.suppress(errors.NotFound):
+            remove(client, name)
+
+    return work
+
+
+_REMOVE: Mapping[str, Callable[[Any, str], None]] = {
+    "network": _missing_is_fine(lambda client, name: client.remove_network(name)),
+    "volume": _missing_is_fine(lambda client, name: client.remove_volume(name, force=True)),
+    "image": _missing_is_fine(lambda client, name: client.remove_image(name, force=True)),
+}
