@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from sandbox.breaker import Breaker
 from sandbox.lifecycle import State
 from sandbox.model import Baseline, EnvironmentSpec, NamespaceId, NamespaceRecord, Snapshot, SnapshotId
-from sandbox.breaker import Breaker
 from sandbox.pool.limits import PoolLimits
 from sandbox.pool.waiting import WaitingLine
 from sandbox.ports import Clock, Environment, Instance, Ledger, Runtime

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from sandbox.errors import LimitReached, PoolBroken
 from sandbox.breaker import Breaker
+from sandbox.errors import LimitReached, PoolBroken
 from sandbox.pool.waiting import WaitingLine
 from sandbox.testing import FakeClock
 
