@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: setup demo lint check test acceptance bench clean
+.PHONY: setup demo images lint check test acceptance bench clean
 
 setup: $(VENV)/.ready
 
@@ -21,6 +21,9 @@ $(VENV)/.ready-dev: pyproject.toml $(VENV)/.ready
 
 demo: setup
 	@$(BIN)/autoclave demo
+
+images: $(VENV)/.ready
+	@$(BIN)/python images/build
 
 lint: $(VENV)/.ready-dev
 	@$(BIN)/ruff check .
