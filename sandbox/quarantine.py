@@ -13,12 +13,18 @@ retired) can never be read again. The later holders of it that are still pending
 checked) can never be cleared, so they end quarantined as `unverified`. That is decided when the lineage really ends and not
 at the mismatch: until then a closing check of the same lineage may still come and clear them. First holders go on waiting for
 the successor's check, which may clear them.
+
+Shared instances. Leases on all namespaces of an instance are numbered in one sequence too, and the instance has one watermark:
+where that stood at its last clean check, which is made when nobody holds a lease on it. A field of the instance that differs,
+whoever reads it, taints what the sequence gave after that watermark, running leases included, whatever their namespaces. A
+namespace's own checks clear at quick; deep clearance takes a clean check of the instance as well, since deep means all that can be
+read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sandbox.model import (
     Clearance,
@@ -71,6 +77,18 @@ class Held:
     ended: bool
     state: ClearanceState = ClearanceState.PENDING
     depth: Depth | None = None
+    shared: bool = False  # other namespaces share its instance
+    own: Depth | None = None  # there: how deep its own namespace's checks cleared it
+
+    @property
+    def reached(self) -> Depth | None:
+        """How deep its own namespace's chain has vouched for it."""
+        return self.own if self.shared else self.depth
+
+    @property
+    def awaits_instance(self) -> bool:
+        """True where nothing but a clean check of the shared instance is missing for a deep clearance."""
+        return self.shared and self.state is ClearanceState.CLEARED and self.own is Depth.DEEP and self.depth is not Depth.DEEP
 
 
 def window(verdict: Verdict, marks: Marks, position: int) -> Window:
@@ -79,6 +97,26 @@ def window(verdict: Verdict, marks: Marks, position: int) -> Window:
     if depth is None:
         raise ValueError("a clean verdict has no window")
     return Window(after=marks.of(depth), through=position, depth=depth)
+
+
+def instance_window(mark: int, sequence: int) -> Window:
+    """Return the positions of an instance's sequence that a field of the instance taints when it differs: everything given since
+    the last clean check of the instance. One check reads all of it, so that there is one watermark."""
+    return Window(after=mark, through=sequence, depth=Depth.DEEP)
+
+
+def own_part(verdict: Verdict) -> Verdict:
+    """Return what a verdict says of the namespace alone, the fields of its shared instance left out."""
+    own = tuple(m for m in verdict.mismatches if not m.shared)
+    if len(own) == len(verdict.mismatches):
+        return verdict
+    status = VerdictStatus.INCONCLUSIVE if verdict.problems else VerdictStatus.MISMATCH if own else VerdictStatus.CLEAN
+    return replace(verdict, status=status, mismatches=own)
+
+
+def concerns_instance(verdict: Verdict) -> bool:
+    """True where a field of the shared instance differs."""
+    return any(m.shared for m in verdict.mismatches)
 
 
 def advanced(verdict: Verdict, marks: Marks, position: int) -> Marks:
@@ -99,16 +137,23 @@ def reason(verdict: Verdict) -> QuarantineReason:
 def clearing(held: Held, check: Depth, lineage: LineageId | None) -> Depth | None:
     """Return the depth at which a clean check clears it, None where that gains nothing.
 
-    `lineage` is the one that the check reads; None stands for any later one.
+    `lineage` is the one that the check reads; None stands for any later one. On a shared instance this is what its own namespace
+    vouches for; `granted` says what may be written.
     """
     if not held.ended or not _movable(held):
         return None
     for depth in DEEPEST_FIRST:
-        if held.depth is depth:
+        if held.reached is depth:
             return None
         if check.covers(depth) and not needs_own_lineage(held, depth, lineage):
             return depth
     return None
+
+
+def granted(held: Held, gain: Depth, *, instance_vouched: bool) -> Held:
+    """Return it cleared at `gain`: at quick where the instance is shared and no clean check of it followed the lease yet."""
+    depth = Depth.QUICK if held.shared and not instance_vouched else gain
+    return replace(held, state=ClearanceState.CLEARED, depth=depth, own=gain if held.shared else None)
 
 
 def needs_own_lineage(held: Held, depth: Depth, lineage: LineageId | None = None) -> bool:
@@ -120,16 +165,15 @@ def needs_own_lineage(held: Held, depth: Depth, lineage: LineageId | None = None
 def pends(held: Held, depth: Depth) -> bool:
     """True where it ended and waits for a check of `depth` that must read its own lineage."""
     short = held.state is ClearanceState.PENDING or (
-        held.state is ClearanceState.CLEARED and (held.depth is None or not held.depth.covers(depth))
+        held.state is ClearanceState.CLEARED and (held.reached is None or not held.reached.covers(depth))
     )
     return held.ended and short and needs_own_lineage(held, depth)
 
 
 def gains_after_lineage(held: Held) -> bool:
-    """True where a check of a later lineage may still clear it, or clear it deeper."""
-    return _movable(held) and any(
-        not needs_own_lineage(held, depth) for depth in DEEPEST_FIRST if held.depth is None or not held.depth.covers(depth)
-    )
+    """True where a check of a later lineage, or of the shared instance, may still clear it, or clear it deeper."""
+    open_depths = [depth for depth in DEEPEST_FIRST if held.reached is None or not held.reached.covers(depth)]
+    return held.awaits_instance or (_movable(held) and any(not needs_own_lineage(held, depth) for depth in open_depths))
 
 
 def stranded(held: Held) -> bool:

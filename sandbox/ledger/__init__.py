@@ -15,6 +15,7 @@ from sandbox.ledger.activity import Activity
 from sandbox.ledger.checks import Checks
 from sandbox.ledger.clearance import Clearances
 from sandbox.ledger.explain import Explain
+from sandbox.ledger.instances import Instances
 from sandbox.ledger.knowledge import Knowledge
 from sandbox.ledger.leases import Leases
 from sandbox.ledger.namespaces import Namespaces
@@ -27,7 +28,7 @@ from sandbox.ports import Clock
 __all__ = ["BOUNDARIES", "Operation", "SqliteLedger", "open_ledger"]
 
 
-class SqliteLedger(Namespaces, Leases, Checks, Clearances, Shipping, Knowledge, Explain, Activity, Upkeep):
+class SqliteLedger(Namespaces, Leases, Checks, Instances, Clearances, Shipping, Knowledge, Explain, Activity, Upkeep):
     """`sandbox.ports.Ledger`, joined from its parts."""
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from sandbox import quarantine
 from sandbox.errors import AutoclaveError, LedgerConflict, RecordMissing
-from sandbox.ledger.consequences import Cause, chain, clear, end_lineage, hold_back
-from sandbox.ledger.moves import expect, move, moved
-from sandbox.ledger.rows import as_json, text
+from sandbox.ledger.consequences import HELD, Cause, chain, clear, end_lineage, hold_back
+from sandbox.ledger.moves import expect, load, move, moved
+from sandbox.ledger.rows import as_json, held_of, text
 from sandbox.ledger.shipping import reached
 from sandbox.ledger.store import Store
 from sandbox.ledger.writer import Operation, Transaction
@@ -88,16 +88,21 @@ class Checks(Store):
             if purpose not in PURPOSES:
                 raise AutoclaveError(f"a check for {purpose!r} is unknown", fix=f"use one of: {', '.join(PURPOSES)}")
             record = expect(tx.db, namespace, generation, State.VERIFYING)
-            check = _insert(tx, record, verdict, purpose)
+            if record.shares:
+                raise LedgerConflict(f"{namespace} is an instance that namespaces share: record_instance_check() judges it")
+            check = insert(tx, record, verdict, purpose)
             tx.db.execute(
                 "UPDATE leases SET end_check = ? WHERE namespace = ? AND end_check IS NULL AND ended IS NOT NULL",
                 (check, namespace),
             )
             marks = quarantine.Marks(quick=record.quick_mark, deep=record.deep_mark)
-            _stamp(tx, record, verdict, check, quarantine.advanced(verdict, marks, record.sequence))
+            stamp(tx, record, verdict, check, quarantine.advanced(verdict, marks, record.sequence))
+            instance = None if record.instance is None else load(tx.db, NamespaceId(record.instance))
+            if instance is not None and quarantine.concerns_instance(verdict):
+                return fail_both(tx, record, instance, verdict, check, marks, window)
             if not verdict.clean:
-                return _fail(tx, record, verdict, check, marks, window)
-            cleared = clear(tx, namespace, lineage=record.lineage, check=check, depth=verdict.depth)
+                return fail(tx, record, verdict, check, marks, window)
+            cleared = clear(tx, namespace, lineage=record.lineage, check=check, depth=verdict.depth, instance=instance)
             if purpose == CLOSING:
                 move(tx, replace(record, state=State.READY), Event.RESET, note="the lineage is replaced next")
             return CheckOutcome(check=check, cleared=cleared)
@@ -112,11 +117,13 @@ class Checks(Store):
             record = expect(tx.db, namespace, generation, State.VERIFYING)
             if tx.db.execute("SELECT 1 FROM leases WHERE trajectory = ?", (parent,)).fetchone() is None:
                 raise RecordMissing(f"the ledger has no trajectory {parent}, of which namespace {namespace} should become a fork")
-            check = _insert(tx, record, verdict, FORK)
+            if record.instance is not None or record.shares:
+                raise LedgerConflict(f"namespace {namespace} shares its instance: there are no forks of it")
+            check = insert(tx, record, verdict, FORK)
             marks = quarantine.Marks(quick=record.quick_mark, deep=record.deep_mark)
-            _stamp(tx, record, verdict, check, marks)
+            stamp(tx, record, verdict, check, marks)
             if not verdict.clean:
-                return _fail(tx, record, verdict, check, marks, WindowPolicy.STRICT)
+                return fail(tx, record, verdict, check, marks, WindowPolicy.STRICT)
             tx.db.execute("UPDATE namespaces SET fork_parent = ? WHERE id = ?", (parent, namespace))
             return CheckOutcome(check=check)
 
@@ -137,7 +144,7 @@ def _end_intent(
         )
 
 
-def _insert(tx: Transaction, record: NamespaceRecord, verdict: Verdict, purpose: str) -> CheckId:
+def insert(tx: Transaction, record: NamespaceRecord, verdict: Verdict, purpose: str) -> CheckId:
     """Write the check with the whole difference."""
     written = tx.db.execute(
         "INSERT INTO checks (namespace, generation, sequence, lineage, purpose, depth, status, fields, seconds, at, in_force)"
@@ -150,9 +157,10 @@ def _insert(tx: Transaction, record: NamespaceRecord, verdict: Verdict, purpose:
     check = CheckId(f"check-{written.lastrowid}")
     if verdict.mismatches:
         tx.db.executemany(
-            "INSERT INTO mismatches (check_id, number, probe, field, expected, actual, depth) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO mismatches (check_id, number, probe, field, expected, actual, depth, shared)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [
-                (check, i, text(m.probe), text(m.field), _absent(m.expected), _absent(m.actual), m.depth.value)
+                (check, i, text(m.probe), text(m.field), _absent(m.expected), _absent(m.actual), m.depth.value, int(m.shared))
                 for i, m in enumerate(verdict.mismatches)
             ],
         )
@@ -164,7 +172,7 @@ def _insert(tx: Transaction, record: NamespaceRecord, verdict: Verdict, purpose:
     return check
 
 
-def _stamp(tx: Transaction, record: NamespaceRecord, verdict: Verdict, check: CheckId, marks: quarantine.Marks) -> None:
+def stamp(tx: Transaction, record: NamespaceRecord, verdict: Verdict, check: CheckId, marks: quarantine.Marks) -> None:
     event = Event.PASSED if verdict.clean else Event.FAILED
     move(
         tx,
@@ -179,7 +187,7 @@ def _stamp(tx: Transaction, record: NamespaceRecord, verdict: Verdict, check: Ch
     )
 
 
-def _fail(
+def fail(
     tx: Transaction, record: NamespaceRecord, verdict: Verdict, check: CheckId, marks: quarantine.Marks, policy: WindowPolicy
 ) -> CheckOutcome:
     """Hold back what the failed check taints, and say what that had already reached."""
@@ -189,6 +197,43 @@ def _fail(
     cause = Cause(reason=quarantine.reason(verdict), check=check, window=reach, policy=policy)
     name, lost = hold_back(tx, record.id, hit, cause, spared=spared)
     return CheckOutcome(check=check, quarantined=lost, quarantine=name, recall=reached(tx.db, name))
+
+
+def fail_instance(tx: Transaction, instance: NamespaceRecord, verdict: Verdict, check: CheckId) -> CheckOutcome:
+    """Hold back what a field of a shared instance taints: every trajectory on it since its last clean check, and no other."""
+    reach = quarantine.instance_window(instance.deep_mark, instance.sequence)
+    rows = tx.db.execute(
+        f"SELECT {HELD} FROM leases WHERE instance = ? AND instance_sequence > ? AND instance_sequence <= ?"
+        " ORDER BY instance_sequence",
+        (instance.id, reach.after, reach.through),
+    )
+    cause = Cause(reason=quarantine.reason(verdict), check=check, window=reach, note="a field of the shared instance")
+    name, lost = hold_back(tx, instance.id, [held_of(row) for row in rows], cause)
+    return CheckOutcome(check=check, quarantined=lost, quarantine=name, recall=reached(tx.db, name))
+
+
+def fail_both(
+    tx: Transaction,
+    record: NamespaceRecord,
+    instance: NamespaceRecord,
+    verdict: Verdict,
+    check: CheckId,
+    marks: quarantine.Marks,
+    policy: WindowPolicy,
+) -> CheckOutcome:
+    """A namespace's check found that its shared instance is not as it was: that one is out of service from now on. Where fields of
+    the namespace's own differ as well, they have their own window."""
+    note = f"seen by check {check} of namespace {record.id}"
+    if instance.state == State.READY:
+        instance = moved(tx, instance, Event.RECHECK, note=note)
+    if instance.state == State.VERIFYING:
+        instance = moved(tx, instance, Event.FAILED, note=note)
+    outcome = fail_instance(tx, instance, verdict, check)
+    own = quarantine.own_part(verdict)
+    if own.clean:
+        return outcome
+    more = fail(tx, record, own, check, marks, policy)
+    return replace(outcome, quarantined=(*outcome.quarantined, *more.quarantined))
 
 
 def _absent(value: str | None) -> str | None:

@@ -110,10 +110,16 @@ def clearances_of(db: sqlite3.Connection, trajectories: Sequence[TrajectoryId]) 
 def evidence(db: sqlite3.Connection, check: str | None) -> dict[str, Any]:
     """Return the whole difference that a check found."""
     mismatches = db.execute(
-        "SELECT probe, field, expected, actual, depth FROM mismatches WHERE check_id = ? ORDER BY number", (check,)
+        "SELECT probe, field, expected, actual, depth, shared FROM mismatches WHERE check_id = ? ORDER BY number", (check,)
     )
     problems = db.execute("SELECT probe, reason FROM problems WHERE check_id = ? ORDER BY number", (check,))
-    return {"mismatches": [dict(row) for row in mismatches], "problems": [dict(row) for row in problems]}
+    return {"mismatches": [_mismatch(row) for row in mismatches], "problems": [dict(row) for row in problems]}
+
+
+def _mismatch(row: sqlite3.Row) -> dict[str, Any]:
+    """`shared` only where it is true: most instances have one namespace."""
+    plain: dict[str, Any] = dict(row)
+    return plain | {"shared": True} if plain.pop("shared") else plain
 
 
 def quarantine_record(db: sqlite3.Connection, quarantine: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sandbox.ledger.rows import clearance_of, held_of, listed, text
 from sandbox.ledger.writer import Transaction
@@ -23,9 +23,12 @@ from sandbox.model import (
     TrajectoryId,
     WindowPolicy,
 )
-from sandbox.quarantine import Held, Window, clearing, describe, gains_after_lineage, pends, stranded
+from sandbox.quarantine import Held, Window, clearing, describe, gains_after_lineage, granted, pends, stranded
 
-HELD = "trajectory, sequence, lineage, first_of_lineage, start_depth, start_identity, ended, state, depth"
+HELD = (
+    "trajectory, sequence, lineage, first_of_lineage, start_depth, start_identity, ended, state, depth, instance, own_depth,"
+    " instance_sequence, instance_generation"
+)
 REPLACED = "the state was replaced before a check of its own lineage was made"
 RETIRED = "the namespace was retired before a check was made"
 
@@ -53,20 +56,44 @@ def waiting(db: sqlite3.Connection, namespace: NamespaceId, lineage: LineageId, 
     return [held for held in links if pends(held, depth)]
 
 
-def clear(tx: Transaction, namespace: NamespaceId, *, lineage: LineageId, check: CheckId, depth: Depth) -> tuple[TrajectoryId, ...]:
-    """Clear what a clean check of `depth` over `lineage` vouches for."""
+def clear(
+    tx: Transaction,
+    namespace: NamespaceId,
+    *,
+    lineage: LineageId,
+    check: CheckId,
+    depth: Depth,
+    instance: NamespaceRecord | None = None,
+) -> tuple[TrajectoryId, ...]:
+    """Clear what a clean check of `depth` over `lineage` vouches for. `instance` is the one that the namespace shares."""
     states = "('pending', 'cleared')" if depth is Depth.DEEP else "('pending')"
-    gained: list[tuple[str, CheckId, bool, TrajectoryId]] = []
-    for held in chain(tx.db, namespace, f"waits = 1 AND state IN {states}"):
+    rows = tx.db.execute(
+        f"SELECT {HELD} FROM leases WHERE namespace = ? AND waits = 1 AND state IN {states} ORDER BY sequence", (namespace,)
+    )
+    gained: list[tuple[str, str | None, CheckId, bool, TrajectoryId]] = []
+    moved: list[TrajectoryId] = []
+    for row in rows.fetchall():
+        held = held_of(row)
         gain = clearing(held, depth, lineage)
         if gain is not None:
-            now = replace(held, state=ClearanceState.CLEARED, depth=gain)
-            more = gain is not Depth.DEEP if held.lineage == lineage else gains_after_lineage(now)
-            gained.append((gain.value, check, more, held.trajectory))
-    tx.db.executemany("UPDATE leases SET state = 'cleared', depth = ?, cleared_by = ?, waits = ? WHERE trajectory = ?", gained)
-    cleared = tuple(trajectory for *_, trajectory in gained)
-    tx.moved.extend(cleared)
-    return cleared
+            now = granted(held, gain, instance_vouched=_vouched(row, instance))
+            more = now.depth is not Depth.DEEP if held.lineage == lineage else gains_after_lineage(now)
+            gained.append((str(now.depth), None if now.own is None else now.own.value, check, more, held.trajectory))
+            if (now.state, now.depth) != (held.state, held.depth):
+                moved.append(held.trajectory)
+    tx.db.executemany(
+        "UPDATE leases SET state = 'cleared', depth = ?, own_depth = ?, cleared_by = ?, waits = ? WHERE trajectory = ?", gained
+    )
+    tx.moved.extend(moved)
+    return tuple(moved)
+
+
+def _vouched(row: sqlite3.Row, instance: NamespaceRecord | None) -> bool:
+    """True where a clean check of the very instance that it used followed the lease."""
+    if instance is None:
+        return False
+    same: bool = row["instance_generation"] == instance.generation
+    return same and bool(row["instance_sequence"] <= instance.deep_mark)
 
 
 def hold_back(

@@ -68,7 +68,8 @@ def _why(db: sqlite3.Connection, trajectory: TrajectoryId) -> dict[str, Any]:
 
 def _lease(row: sqlite3.Row) -> dict[str, Any]:
     plain = {
-        name: row[name] for name in ("id", "sequence", "generation", "lineage", "holder", "granted", "expires", "ended", "outcome")
+        name: row[name]
+        for name in ("id", "sequence", "generation", "lineage", "holder", "granted", "expires", "ended", "outcome", "instance")
     }
     return plain | {"first_of_lineage": bool(row["first_of_lineage"])}
 

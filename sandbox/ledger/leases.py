@@ -12,7 +12,7 @@ from sandbox.ledger.moves import load, move, moved, row_of
 from sandbox.ledger.rows import lease_of, namespace_of, start_of, text, when
 from sandbox.ledger.store import Store
 from sandbox.ledger.writer import Operation, Transaction
-from sandbox.lifecycle import Event
+from sandbox.lifecycle import Event, State
 from sandbox.model import (
     Lease,
     LeaseId,
@@ -53,6 +53,9 @@ class Leases(Store):
             record = namespace_of(row)
             if record.generation != generation:
                 raise LedgerConflict(f"namespace {namespace} is at generation {record.generation}, not {generation}")
+            if record.shares:
+                raise LedgerConflict(f"{namespace} is an instance that namespaces share; those are leased")
+            shared = None if record.instance is None else _shared(tx.db, record)
             sequence = record.sequence + 1
             move(tx, record, Event.LEASE, sequence=sequence, since_restore=record.since_restore + 1)
             start, origin = _start(tx.db, record, row["fork_parent"], parent)
@@ -71,8 +74,11 @@ class Leases(Store):
                 granted=tx.now,
                 expires=tx.now + timedelta(seconds=ttl_s),
                 parent=parent,
+                instance=record.instance,
             )
             _insert(tx, given)
+            if shared is not None:
+                _count(tx, given, shared)
             if origin is not None and origin["state"] in ("quarantined", "discarded"):
                 join(tx, QuarantineId(origin["quarantine"]), QuarantineReason(origin["reason"]), trajectory)
             return given
@@ -108,6 +114,24 @@ class Leases(Store):
         where = "WHERE ended IS NULL " if open_only else ""
         query = f"SELECT * FROM leases {where}ORDER BY granted, rowid"
         return await self._read(lambda db: [lease_of(row) for row in db.execute(query)])
+
+
+def _shared(db: sqlite3.Connection, record: NamespaceRecord) -> NamespaceRecord:
+    """Return the shared instance; refuse one that is out of service."""
+    instance = load(db, NamespaceId(str(record.instance)))
+    if instance.state != State.READY:
+        raise LedgerConflict(f"namespace {record.id} cannot be leased: its instance {instance.id} is {instance.state}")
+    return instance
+
+
+def _count(tx: Transaction, given: Lease, instance: NamespaceRecord) -> None:
+    """Give the lease its place in the sequence of the instance."""
+    position = instance.sequence + 1
+    tx.db.execute("UPDATE namespaces SET sequence = ? WHERE id = ?", (position, instance.id))
+    tx.db.execute(
+        "UPDATE leases SET instance = ?, instance_sequence = ?, instance_generation = ? WHERE id = ?",
+        (instance.id, position, instance.generation, given.id),
+    )
 
 
 def _start(

@@ -33,8 +33,8 @@ class Namespaces(Store):
 
     async def namespaces(self, *, retired: bool = False) -> Sequence[NamespaceRecord]:
         """Return every namespace in the order of creation, those that are retired only on request."""
-        where = "" if retired else "WHERE state <> 'retired' "
-        query = f"SELECT * FROM namespaces {where}ORDER BY created, id"
+        where = "" if retired else " AND state <> 'retired'"
+        query = f"SELECT * FROM namespaces WHERE shares = 0{where} ORDER BY created, id"
         return await self._read(lambda db: [namespace_of(row) for row in db.execute(query)])
 
     async def transition(
@@ -55,13 +55,16 @@ def _create(tx: Transaction, record: NamespaceRecord) -> None:
         raise LedgerConflict(f"namespace {record.id} must begin as creating and without leases, not as {record.state}")
     if tx.db.execute("SELECT 1 FROM namespaces WHERE id = ?", (record.id,)).fetchone():
         raise LedgerConflict(f"there is a namespace {record.id} already")
+    if record.instance is not None and not load(tx.db, NamespaceId(record.instance)).shares:
+        raise LedgerConflict(f"namespace {record.id} cannot share {record.instance}: that is a namespace itself")
     tx.db.execute(
         "INSERT INTO namespaces (id, environment, environment_name, snapshot, state, generation, sequence, lineage, runtime,"
-        " created, resets, since_restore, identity, quick_mark, deep_mark, details)"
-        " VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, 0, 0, ?, 0, 0, ?)",
+        " created, resets, since_restore, identity, quick_mark, deep_mark, shares, instance, details)"
+        " VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, 0, 0, ?, 0, 0, ?, ?, ?)",
         (
             *(record.id, record.environment, record.environment_name, record.snapshot, str(record.state), record.generation),
-            *(record.lineage, record.runtime, when(record.created), int(record.identity), as_json(record.details)),
+            *(record.lineage, record.runtime, when(record.created), int(record.identity), int(record.shares), record.instance),
+            as_json(record.details),
         ),
     )
 

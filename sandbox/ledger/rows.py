@@ -14,6 +14,7 @@ from sandbox.model import (
     Clearance,
     ClearanceState,
     Depth,
+    InstanceId,
     Lease,
     LeaseId,
     LineageId,
@@ -83,6 +84,8 @@ def namespace_of(row: sqlite3.Row) -> NamespaceRecord:
         checked=moment(row["checked"]) if row["checked"] else None,
         last_check=CheckId(row["last_check"]) if row["last_check"] else None,
         last_depth=Depth(row["last_depth"]) if row["last_depth"] else None,
+        instance=InstanceId(row["instance"]) if row["instance"] else None,
+        shares=bool(row["shares"]),
         details={} if row["details"] == "{}" else json.loads(row["details"]),
     )
 
@@ -107,6 +110,7 @@ def lease_of(row: sqlite3.Row) -> Lease:
         granted=moment(row["granted"]),
         expires=moment(row["expires"]),
         parent=TrajectoryId(row["parent"]) if row["parent"] else None,
+        instance=InstanceId(row["instance"]) if row["instance"] else None,
     )
 
 
@@ -120,6 +124,8 @@ def held_of(row: sqlite3.Row) -> quarantine.Held:
         ended=row["ended"] is not None,
         state=ClearanceState(row["state"]),
         depth=Depth(row["depth"]) if row["depth"] else None,
+        shared=row["instance"] is not None,
+        own=Depth(row["own_depth"]) if row["own_depth"] else None,
     )
 
 

@@ -38,7 +38,9 @@ class ResetPolicy:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckPolicy:
     """When and how deep to check. A deep check is due after `deep_every` resets or `deep_after_s` seconds from the oldest
-    pending trajectory, whichever comes first; quick checks follow every reset."""
+    pending trajectory, whichever comes first; quick checks follow every reset. Where namespaces share an instance, the whole
+    instance is read after `instance_every` leases on it or `instance_after_s` seconds from the first of them; those that still
+    run then have `instance_drain_s` to end."""
 
     deep_every: int = 20
     deep_after_s: float = 600.0
@@ -46,6 +48,9 @@ class CheckPolicy:
     window: WindowPolicy = WindowPolicy.STRICT
     max_ready_age_s: float = 900.0
     probe_limit_s: float = 30.0
+    instance_every: int = 100
+    instance_after_s: float = 600.0
+    instance_drain_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +127,7 @@ class EnvironmentSpec:
     env: Mapping[str, str] = NOTHING
     network: str = "none"
     isolation: Isolation = Isolation.INSTANCE
+    namespaces_per_instance: int = 8  # means something where namespaces share one
     resources: tuple[ResourceSpec, ...] = ()
     limits: Limits = Limits()
     reset: ResetPolicy = ResetPolicy()

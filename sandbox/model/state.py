@@ -71,13 +71,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """One field that differs. None means absent on that side. `depth` is the depth at which the field is read."""
+    """One field that differs. None means absent on that side. `depth` is the depth at which the field is read. `shared`: the field
+    belongs to an instance that several namespaces share, so that it concerns all of them."""
 
     probe: str
     field: str
     expected: str | None
     actual: str | None
     depth: Depth = Depth.QUICK
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

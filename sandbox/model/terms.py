@@ -94,6 +94,11 @@ class Isolation(StrEnum):
     DIRECTORY = "directory"
     CONTEXT = "context"
 
+    @property
+    def shares(self) -> bool:
+        """True where several namespaces share an instance."""
+        return self is not Isolation.INSTANCE
+
 
 class WindowPolicy(StrEnum):
     """Which trajectories a failed check quarantines."""

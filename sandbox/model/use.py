@@ -13,6 +13,7 @@ from sandbox.model.terms import (
     CheckpointId,
     ClearanceState,
     Depth,
+    InstanceId,
     LeaseId,
     LineageId,
     NamespaceId,
@@ -92,6 +93,7 @@ class Lease:
     granted: datetime
     expires: datetime
     parent: TrajectoryId | None = None  # set for a fork
+    instance: InstanceId | None = None  # set where several namespaces share one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,4 +162,6 @@ class NamespaceRecord:
     checked: datetime | None = None
     last_check: CheckId | None = None
     last_depth: Depth | None = None
+    instance: InstanceId | None = None  # the one that it shares with other namespaces; None: an instance of its own
+    shares: bool = False  # this is such an instance itself: nobody leases it, and `sequence` counts over all of its namespaces
     details: Mapping[str, Any] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from sandbox.model import (
     Clearance,
     ClearanceState,
     Depth,
+    InstanceId,
     Lease,
     LeaseId,
     NamespaceId,
@@ -105,6 +106,18 @@ class Ledger(Protocol):
     async def pending(self, namespace: NamespaceId, depth: Depth) -> Sequence[Lease]:
         """Return ended leases of the present lineage whose trajectories still wait for a check of that depth on it (all but
         those that a successor's check may clear)."""
+
+    # instances that several namespaces share: each has a record of its own, made by `create_namespace` with `shares`
+    async def instances(self, *, retired: bool = False) -> Sequence[NamespaceRecord]: ...
+    async def record_instance_check(self, instance: InstanceId, verdict: Verdict, *, generation: int, purpose: str) -> CheckOutcome:
+        """Record a deep verdict on the whole instance in state VERIFYING; nobody may hold a lease on it. Clean: the watermark of
+        the instance rises, and what its own namespace cleared at deep is cleared at deep. Otherwise every trajectory on it since
+        the last clean one is quarantined. `purpose`: opening, barrier, drain, audit. A verdict on a namespace that holds
+        mismatches of the shared instance (`Mismatch.shared`) has the same consequences: see `record_check`."""
+
+    async def abandon_instance(self, instance: InstanceId, *, note: str, depth: Depth) -> CheckOutcome:
+        """End as quarantined/unverified what still waits for a check of this instance (lost, or replaced): pending trajectories,
+        and with depth deep also those cleared at quick."""
 
     async def oldest_pending(self, environment: str) -> Mapping[NamespaceId, datetime]: ...
 

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,11 @@ async def test_every_operation_passes_its_boundary(file: Path, clock: Any, chain
         await ledger.renew(lease.id, 60)
         await other.fork("f", parent="t2")
         await ledger.abandon(other.id, note="lost")
+        host = replace(await ledger.namespace(chain.id), id="host", state="creating", generation=1, sequence=0, shares=True)
+        await ledger.create_namespace(host)
+        await ledger.transition(host.id, Event.STARTED, generation=1)
+        await ledger.record_instance_check(host.id, chain.verdict("clean", Depth.DEEP), generation=1, purpose="opening")
+        await ledger.abandon_instance(host.id, note="lost", depth=Depth.QUICK)
         await ledger.ship("b1", ["t1"], policy_version="1", required={"digest": Depth.QUICK})
         await ledger.record_update("u1", ["b1"], None)
         await ledger.record_checkpoint("c1", ["u1"])
