@@ -8,7 +8,6 @@ tests only; never mounted anywhere). The same seed gives the same bytes.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,8 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
+from envs import drafting
+from envs.scratch import server
 from envs.shop import scratch
 from envs.shop.draft import Claim, Draft, World
 from envs.shop.families import COUNTS, FAMILIES
@@ -29,10 +30,8 @@ RESOURCE = "db"
 
 def sources_digest() -> str:
     """Digest what the tasks are made from: a change of any of it asks for a new run."""
-    total = hashlib.blake2b(digest_size=16)
-    for path in sorted([*(HERE / "db").glob("*.sql"), HERE / "draft.py", HERE / "generate.py", *(HERE / "families").glob("*.py")]):
-        total.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return total.hexdigest()
+    names = [*(HERE / "db").glob("*.sql"), HERE / "draft.py", HERE / "generate.py", *(HERE / "families").glob("*.py")]
+    return drafting.sources_digest([*sorted(names), Path(drafting.__file__)])
 
 
 def draft(conninfo: str, seed: int) -> dict[str, list[Draft]]:
@@ -57,14 +56,14 @@ def render(drafts: Mapping[str, Sequence[Draft]], seed: int) -> tuple[str, str]:
     """Return the texts of tasks.jsonl and solutions.jsonl."""
     tasks, solutions = [], []
     for family, made in drafts.items():
-        held = _held_out(family, made, seed)
-        for number, item in enumerate(made, start=1):
-            task = f"{family}-{number:02d}"
+        named = {f"{family}-{number:02d}": item for number, item in enumerate(made, start=1)}
+        held = drafting.held_out({task: item.difficulty for task, item in named.items()}, seed, HELD_OUT)
+        for task, item in named.items():
             tasks.append({
                 "id": task,
                 "family": family,
                 "difficulty": item.difficulty,
-                "split": "held-out" if number in held else "train",
+                "split": "held-out" if task in held else "train",
                 "prompt": item.prompt,
                 "success": {"kind": "sql", "resource": RESOURCE, "queries": [_query(c) for c in item.claims]},
             })  # fmt: skip
@@ -78,22 +77,12 @@ def _query(claim: Claim) -> dict[str, str]:
     return {"name": claim.name, "query": claim.sql}
 
 
-def _held_out(family: str, made: Sequence[Draft], seed: int) -> set[int]:
-    """Return the numbers of the held-out tasks: the same share of every difficulty."""
-    held: set[int] = set()
-    for difficulty in COUNTS:
-        numbers = [n for n, d in enumerate(made, start=1) if d.difficulty == difficulty]
-        numbers.sort(key=lambda n: hashlib.blake2b(f"split/{seed}/{family}-{n:02d}".encode(), digest_size=8).digest())
-        held.update(numbers[: round(len(numbers) * HELD_OUT)])
-    return held
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m envs.shop.generate", description="Make the shop's tasks.")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--out", type=Path, default=HERE)
     given = parser.parse_args()
-    with scratch.server() as conninfo:
+    with server() as conninfo:
         tasks, solutions = render(draft(scratch.seed(conninfo, "shop"), given.seed), given.seed)
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "tasks.jsonl").write_text(tasks, "utf-8")

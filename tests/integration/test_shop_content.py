@@ -12,6 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from envs.scratch import binaries, dump
+from envs.scratch import server as scratch_server
 from envs.shop import scratch
 from envs.shop.generate import HERE, SEED, draft, render
 
@@ -25,7 +27,7 @@ def _read(name: str) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    with scratch.server() as conninfo:
+    with scratch_server() as conninfo:
         yield conninfo
 
 
@@ -35,7 +37,7 @@ def _state(conninfo: str) -> tuple[bytes, dict[str, Any]]:
     tables = "select format('%I.%I', schemaname, tablename) from pg_tables where schemaname in ('shop', 'work') order by 1"
     with psycopg.connect(conninfo) as connection:
         names = [row[0] for row in connection.execute(tables.encode())]
-        return scratch.dump(conninfo), {name: connection.execute(order.format(name).encode()).fetchone() for name in names}
+        return dump(conninfo), {name: connection.execute(order.format(name).encode()).fetchone() for name in names}
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +61,10 @@ def _failing(connection: psycopg.Connection[Any], queries: Sequence[Mapping[str,
 
 
 def test_two_builds_from_the_seed_are_equal(server: str, built: tuple[str, tuple[bytes, dict[str, Any]]]) -> None:
-    dump, rows = _state(scratch.seed(server, "second"))
+    text, rows = _state(scratch.seed(server, "second"))
     assert len(rows) > 25
     assert rows == built[1][1]
-    assert dump == built[1][0]
+    assert text == built[1][0]
 
 
 def test_seeding_makes_about_twenty_megabytes(shop: str) -> None:
@@ -113,7 +115,7 @@ def test_every_check_refuses_the_start_accepts_the_solution_and_refuses_the_mist
 @pytest.fixture
 def spoiled() -> Iterator[str]:
     """A server of its own for what changes more than a database."""
-    with scratch.server() as other:
+    with scratch_server() as other:
         yield scratch.seed(other, "shop")
 
 
@@ -159,7 +161,7 @@ def test_the_hand_written_reset_brings_the_rows_back_and_little_else(spoiled: st
         assert connection.execute(query).fetchone() != golden
         environ = {
             **os.environ,
-            "PATH": f"{scratch.binaries()}:/usr/bin:/bin",
+            "PATH": f"{binaries()}:/usr/bin:/bin",
             "PGHOST": connection.info.host,
             "PGDATABASE": "shop",
         }

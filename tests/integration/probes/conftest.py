@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from envs.shop.scratch import passable
+from envs.scratch import passable
 from sandbox.model import EnvironmentSpec, ExecResult, IdentityProof, NamespaceId, ProcessInfo, ResourceSpec, Role
 from sandbox.ports import Listener, Mount, Tree
 from sandbox.storage.tree import PlainTree
