@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from sandbox.model import (
     EnvironmentSpec,
     ExecResult,
+    Limits,
     ResourceSpec,
     Role,
 )
@@ -26,6 +27,8 @@ class ServerPlan:
     binds: tuple[Mount, ...] = ()  # binaries and the like, read-only
     socket_dir: str = "/run/server"  # inside the server's sandbox; the agent sees it at /run/<resource name>
     workdir: str = "/"
+    peers: tuple[str, ...] = ()  # resources whose socket directories it sees read-only at /run/<name>; it starts after them
+    limits: Limits | None = None  # of its sandbox; None: the environment's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from sandbox.model import Role
-from sandbox.runtimes.namespaces.sandbox import Sandbox, SandboxPlan
+from sandbox.runtimes.group.box import SandboxPlan
+from sandbox.runtimes.namespaces.sandbox import Sandbox
 from sandbox.settings import Settings
 
 

@@ -20,7 +20,8 @@ from sandbox.aio import poll
 from sandbox.errors import InstanceLost
 from sandbox.model import Limits, Role
 from sandbox.ports import Mount
-from sandbox.runtimes.namespaces import limits, observe
+from sandbox.runtimes import observe
+from sandbox.runtimes.namespaces import limits
 from sandbox.runtimes.namespaces.leftovers import sweep
 from sandbox.runtimes.namespaces.sandbox import Sandbox, label
 from sandbox.settings import Settings
@@ -205,7 +206,8 @@ ORPHANER = """
 import asyncio, os, sys
 from pathlib import Path
 from sandbox.model import Role
-from sandbox.runtimes.namespaces.sandbox import Sandbox, SandboxPlan
+from sandbox.runtimes.group.box import SandboxPlan
+from sandbox.runtimes.namespaces.sandbox import Sandbox
 from sandbox.settings import AGENT_UID, SERVER_UID, Settings, Users
 home = Path(sys.argv[1])
 users = Users(agent=AGENT_UID, server=SERVER_UID) if os.geteuid() == 0 else Users(agent=None, server=None)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from sandbox.errors import InstanceLost, LimitReached
 from sandbox.model import Limits
-from sandbox.runtimes.namespaces import wire
-from sandbox.runtimes.namespaces.channel import Channel
-from sandbox.runtimes.namespaces.frames import Decoder, Malformed, unpack, unpack_exit
+from sandbox.runtimes.channel import wire
+from sandbox.runtimes.channel.channel import Channel
+from sandbox.runtimes.channel.frames import Decoder, Malformed, unpack, unpack_exit
 
 KINDS = st.sampled_from((wire.OUT, wire.ERR, wire.EXIT, wire.CREDIT, wire.CHUNK, wire.DONE, wire.FAIL, wire.HELLO))
 
@@ -157,7 +157,7 @@ async def test_a_cancelled_command_is_killed_inside_before_the_cancellation_goes
 
 
 async def test_an_inside_that_does_not_keep_the_limit_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandbox.runtimes.namespaces.channel._GRACE_S", 0.05)
+    monkeypatch.setattr("sandbox.runtimes.channel.channel._GRACE_S", 0.05)
     channel, inside = await channel_and_inside()
     with inside, pytest.raises(InstanceLost, match="could not be ended"):
         await channel.run(["sleep", "100"], limit_s=0.05)

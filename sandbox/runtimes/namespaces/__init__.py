@@ -13,6 +13,7 @@ __all__ = ["create"]
 
 def create(settings: Settings, storage: Storage) -> Runtime:
     """Make the runtime. Imported here, so that a part of this package can be used without the others."""
-    from sandbox.runtimes.namespaces.runtime import NamespacesRuntime
+    from sandbox.runtimes.group.runtime import GroupRuntime
+    from sandbox.runtimes.namespaces.boxes import NamespaceBoxes
 
-    return NamespacesRuntime(settings, storage)
+    return GroupRuntime(settings, storage, NamespaceBoxes(settings))

@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import Limits
 from sandbox.ports import Mount
+from sandbox.runtimes.group.box import scratch
 
 _RESERVED = ("/", "/proc", "/dev", "/tmp", "/usr", "/etc")
-DEFAULT_PATH = "/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin"
 
 
 def confinement(*, uid: int, gid: int, hostname: str, first_process: bool) -> list[str]:
@@ -19,12 +19,6 @@ def confinement(*, uid: int, gid: int, hostname: str, first_process: bool) -> li
     flags = ["--unshare-all", "--unshare-user", "--disable-userns", "--uid", str(uid), "--gid", str(gid)]
     flags += ["--cap-drop", "ALL", "--new-session", "--die-with-parent", "--clearenv", "--hostname", hostname]
     return [*flags, "--as-pid-1"] if first_process else flags
-
-
-def scratch(limits: Limits) -> tuple[int, int]:
-    """Return the sizes of /tmp and /dev/shm in MiB. They are memory: together they stay below the memory bound, so that filling
-    them ends in `no space left` before it ends in the kernel's out-of-memory killer."""
-    return max(1, min(limits.disk_mb, limits.memory_mb // 2)), max(1, limits.memory_mb // 4)
 
 
 def filesystem(root: Sequence[str], mounts: Iterable[Mount], limits: Limits) -> list[str]:

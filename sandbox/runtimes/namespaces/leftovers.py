@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import time
 from pathlib import Path
 
-from sandbox.runtimes.namespaces import limits, observe, sandbox
+from sandbox.runtimes import observe
+from sandbox.runtimes.namespaces import limits, sandbox
 from sandbox.settings import Settings
 
 _DEATH_S = 10.0
@@ -17,19 +17,7 @@ _DEATH_S = 10.0
 
 def sweep(settings: Settings, keep: frozenset[str]) -> tuple[str, ...]:
     """Kill and remove whatever carries our tag and none of the tokens in `keep`. Blocking."""
-    gone = [*_processes(settings, keep), *_groups(settings, keep)]
-    if settings.run.is_dir() and os.lstat(settings.run).st_uid == os.geteuid():
-        for path in settings.run.iterdir():
-            if path.name not in keep and path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-                gone.append(str(path))
-    return tuple(gone)
-
-
-def remove_empty(settings: Settings) -> None:
-    """Remove the directory of sockets when nobody uses it."""
-    with contextlib.suppress(OSError):
-        settings.run.rmdir()
+    return (*_processes(settings, keep), *_groups(settings, keep))
 
 
 def _processes(settings: Settings, keep: frozenset[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from sandbox.errors import RuntimeUnavailable
-from sandbox.runtimes.namespaces import observe
+from sandbox.runtimes import observe
 
 _FIX = "do not use the namespaces runtime on this machine; report the kernel and bubblewrap versions"
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")

@@ -13,50 +13,25 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from sandbox import binaries
 from sandbox.aio import in_thread, run_shielded
 from sandbox.errors import InstanceLost
-from sandbox.model import NOTHING, Limits, ProcessInfo, Role
-from sandbox.ports import Listener, Mount
-from sandbox.runtimes.namespaces import bwrap, limits, observe, profile, rootfs, seccomp, tools
+from sandbox.model import ProcessInfo
+from sandbox.ports import Listener
+from sandbox.runtimes import observe
+from sandbox.runtimes.channel import starter
+from sandbox.runtimes.channel.channel import Channel
+from sandbox.runtimes.group.box import SandboxPlan, scratch
+from sandbox.runtimes.namespaces import bwrap, limits, profile, rootfs, seccomp
 from sandbox.runtimes.namespaces.birth import birthplace
-from sandbox.runtimes.namespaces.channel import Channel
 from sandbox.runtimes.namespaces.child import Child, Output, launch
 from sandbox.runtimes.namespaces.spawner import spawner
 from sandbox.settings import Settings
 
-_DEFAULT_LIMITS = Limits()
 _FULLY_CHECKED: set[tuple[Settings, str]] = set()  # roots whose inside has tried to leave, and could not
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxPlan:
-    """What to start. With `argv` it is a server (its stdout and stderr go to `log`, capped); without, it holds the command
-    channel. `name` appears in messages and in the cgroup's name. The role's user must be able to pass the mounts' host paths.
-    `env` is the server's, or every command's; PATH, HOME, TMPDIR and LANG have defaults."""
-
-    name: str
-    role: Role
-    argv: tuple[str, ...] | None = None
-    resource: str | None = None
-    mounts: tuple[Mount, ...] = ()
-    env: Mapping[str, str] = NOTHING
-    root: str = "host"
-    workdir: str = "/"
-    home: str = "/tmp"
-    limits: Limits = _DEFAULT_LIMITS
-    uid: int = 1000
-    gid: int = 1000
-    hostname: str = "sandbox"
-    log: Path | None = None
-    log_bytes: int = 1_000_000
-
-    def environment(self) -> dict[str, str]:
-        return {"PATH": bwrap.DEFAULT_PATH, "HOME": self.home, "TMPDIR": "/tmp", "LANG": "C.UTF-8", **self.env}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +39,7 @@ class _Prepared:
     """What can be made ready off the event loop."""
 
     bwrap: binaries.Bubblewrap
-    starter: tools.Starter | None
+    starter: starter.Starter | None
     groups: limits.Groups
     group: limits.Group
     arguments: list[str]
@@ -72,20 +47,20 @@ class _Prepared:
 
 def _prepare(plan: SandboxPlan, settings: Settings, made: list[limits.Group]) -> _Prepared:
     program = binaries.bubblewrap(settings)
-    starter = tools.starter(settings, plan.root) if plan.argv is None else None
+    first = starter.starter(settings, plan.root) if plan.argv is None else None
     root = rootfs.arguments(settings, plan.root, uid=plan.uid, gid=plan.gid, home=plan.home, hostname=plan.hostname)
-    mounts = (*plan.mounts, starter.mount) if starter else plan.mounts
+    mounts = (*plan.mounts, first.mount) if first else plan.mounts
     arguments = [
-        *bwrap.confinement(uid=plan.uid, gid=plan.gid, hostname=plan.hostname, first_process=starter is not None),
+        *bwrap.confinement(uid=plan.uid, gid=plan.gid, hostname=plan.hostname, first_process=first is not None),
         *bwrap.filesystem(root, mounts, plan.limits),
         # The init gets an empty environment: what is set for commands must not reach into it (LD_PRELOAD).
-        *bwrap.environment({} if starter else plan.environment()),
+        *bwrap.environment({} if first else plan.environment()),
         *("--chdir", plan.workdir),
     ]
     groups = limits.detected(settings)
     group = groups.make(f"{plan.name}.{uuid.uuid4().hex[:8]}".replace("/", "_"), plan.limits)
     made.append(group)
-    return _Prepared(bwrap=program, starter=starter, groups=groups, group=group, arguments=arguments)
+    return _Prepared(bwrap=program, starter=first, groups=groups, group=group, arguments=arguments)
 
 
 class Sandbox:
@@ -182,7 +157,7 @@ class Sandbox:
         plan, host_uid = self.plan, self._settings.users.of(self.plan.role)
         owner = os.geteuid() if host_uid is None else host_uid
         profile.check_process(status, host_uid=owner, who=plan.name)
-        targets = rootfs.TARGETS | {tools.INSIDE, *(m.target.rstrip("/") for m in plan.mounts)}
+        targets = rootfs.TARGETS | {starter.INSIDE, *(m.target.rstrip("/") for m in plan.mounts)}
         profile.check_namespace(self.pid, targets=targets, inside_uid=plan.uid, host_uid=owner, who=plan.name)
         if "pids" not in self._ready.groups.bases and limits.forks_can_be_bounded():
             for pid in {self.pid, self.main_pid}:
@@ -190,7 +165,7 @@ class Sandbox:
         if self._channel is not None and (self._settings, plan.root) not in _FULLY_CHECKED:
             profile.check_facts(await self._channel.facts(), plan.name)
             _FULLY_CHECKED.add((self._settings, plan.root))
-        tmp_mb, shm_mb = bwrap.scratch(plan.limits)
+        tmp_mb, shm_mb = scratch(plan.limits)
         self.in_force = {
             "sandbox": f"bubblewrap {self._ready.bwrap.version}",
             "uid": owner,

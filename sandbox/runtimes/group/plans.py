@@ -12,8 +12,8 @@ from sandbox import staging
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import NOTHING, EnvironmentSpec, Limits, Role, SealedDir
 from sandbox.ports import Clone, Environment, Mount, Resource, StateDir
-from sandbox.runtimes.namespaces import bwrap
-from sandbox.runtimes.namespaces.sandbox import SandboxPlan
+from sandbox.runtimes.group.box import DEFAULT_PATH, SandboxPlan
+from sandbox.runtimes.group.order import peers_of
 from sandbox.settings import Settings
 
 HOME = "/home/agent"
@@ -45,6 +45,7 @@ class Plans:
         self.token = secrets.token_hex(6)  # in the names of throw-away sandboxes, so that a sweep knows them as ours
         self.states = (*(State(owner=r.spec.name, directory=d) for r in self.resources for d in r.state_dirs()), *self._added())
         self._refuse_clashes()
+        self.peers = peers_of(self.spec.name, self.resources)
 
     @property
     def added(self) -> tuple[State, ...]:
@@ -114,7 +115,7 @@ class Plans:
         return dataclasses.replace(mount, layers=(staged,))
 
     async def agent(
-        self, name: str, clones: Mapping[str, Clone], sockets: Mapping[str, Path], *, hooks: bool = False
+        self, owner: str, clones: Mapping[str, Clone], sockets: Mapping[str, Path], *, hooks: bool = False
     ) -> SandboxPlan:
         """The sandbox in which the agent's commands run."""
         mounts = self._state_mounts(clones, Role.AGENT)
@@ -123,7 +124,8 @@ class Plans:
         if hooks and (directory := self._hooks_directory()):
             mounts += await self.reachable([Mount(target=HOOKS, layers=(str(directory),), readonly=True)], remember=False)
         return SandboxPlan(
-            name=name,
+            name=f"{owner}.{'hook' if hooks else 'agent'}",
+            owner=owner,
             role=Role.AGENT,
             mounts=tuple(mounts),
             env=self.agent_env(),
@@ -142,18 +144,22 @@ class Plans:
             if path := variables.pop("PATH", ""):
                 paths.append(path)
             found.update(variables)
-        return {**found, "PATH": ":".join([*dict.fromkeys(paths), bwrap.DEFAULT_PATH]), **self.spec.env}
+        return {**found, "PATH": ":".join([*dict.fromkeys(paths), DEFAULT_PATH]), **self.spec.env}
 
-    async def server(self, name: str, resource: Resource, clones: Mapping[str, Clone], socket_dir: Path) -> SandboxPlan:
-        """The sandbox of a resource's server."""
+    async def server(
+        self, owner: str, resource: Resource, clones: Mapping[str, Clone], socket_dir: Path, peers: Mapping[str, Path]
+    ) -> SandboxPlan:
+        """The sandbox of a resource's server. `peers` are the socket directories that there are (none while it is seeded)."""
         plan = resource.server()
         if plan is None:
             raise EnvironmentInvalid(f"resource {resource.spec.name} has no server")
         mounts = self._own_mounts(resource.spec.name, clones, Role.SERVER)
         mounts.append(Mount(target=plan.socket_dir, layers=(str(socket_dir),)))
+        mounts += [Mount(target=f"/run/{p}", layers=(str(peers[p]),), readonly=True) for p in plan.peers if p in peers]
         mounts += await self.reachable(plan.binds)
         return SandboxPlan(
-            name=name,
+            name=f"{owner}.{resource.spec.name}",
+            owner=owner,
             role=Role.SERVER,
             argv=plan.argv,
             resource=resource.spec.name,
@@ -161,7 +167,7 @@ class Plans:
             env=plan.env,
             root=self.spec.root,
             workdir=plan.workdir,
-            limits=self.spec.limits,
+            limits=plan.limits or self.spec.limits,
         )
 
     async def errand(
@@ -186,17 +192,18 @@ class Plans:
         )
 
     async def trusted(
-        self, clones: Mapping[str, Clone], *, binds: Sequence[Mount], env: Mapping[str, str] | None, name: str
+        self, clones: Mapping[str, Clone], *, binds: Sequence[Mount], env: Mapping[str, str] | None, owner: str
     ) -> SandboxPlan:
         """A fresh sandbox over the agent's whole state, read-only."""
         mounts = self._state_mounts(clones, Role.AGENT, readonly=True)
         mounts += await self._client_mounts()
         mounts += await self.reachable(binds, remember=False)
         return SandboxPlan(
-            name=name,
+            name=f"{owner}.trusted{next(_numbers)}",
+            owner=owner,
             role=Role.AGENT,
             mounts=tuple(mounts),
-            env={"PATH": bwrap.DEFAULT_PATH, **(env or {})},
+            env={"PATH": DEFAULT_PATH, **(env or {})},
             root=self.spec.root,
             workdir=self.spec.workdir,
             limits=dataclasses.replace(self.spec.limits, output_bytes=max(self.spec.limits.output_bytes, 4_000_000)),

@@ -7,33 +7,32 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sandbox.errors import InstanceLost
-from sandbox.model import ExecResult, ResourceSpec, Role
+from sandbox.model import NOTHING, ExecResult, ResourceSpec, Role
 from sandbox.ports import Clone, Mount, Resource
-from sandbox.runtimes.namespaces.plans import Plans
-from sandbox.runtimes.namespaces.sandbox import Sandbox, SandboxPlan
-from sandbox.runtimes.namespaces.sockets import SocketDirs
-from sandbox.settings import Settings
+from sandbox.runtimes.group.box import Box, Boxes, SandboxPlan
+from sandbox.runtimes.group.plans import Plans
+from sandbox.runtimes.group.sockets import SocketDirs
 
 READY_S = 30.0
 STOP_S = 60.0
 _OUTPUT = 64_000_000
 
 
-async def run_once(settings: Settings, plan: SandboxPlan, argv: Sequence[str], *, stdin: bytes, limit_s: float) -> ExecResult:
+async def run_once(boxes: Boxes, plan: SandboxPlan, argv: Sequence[str], *, stdin: bytes, limit_s: float) -> ExecResult:
     """Run one command in a sandbox of its own."""
-    async with await Sandbox.start(plan, settings) as sandbox:
+    async with await boxes.start(plan) as sandbox:
         return await sandbox.channel.run(argv, stdin=stdin, limit_s=limit_s, output_bytes=_OUTPUT)
 
 
 class Live:
     """Implements `LiveResource`. `clones` holds every directory of the instance, by snapshot name."""
 
-    def __init__(self, settings: Settings, plans: Plans, owner: str, clones: Mapping[str, Clone]) -> None:
-        self._settings = settings
+    def __init__(self, boxes: Boxes, plans: Plans, owner: str, clones: Mapping[str, Clone]) -> None:
+        self._boxes = boxes
         self._plans = plans
         self._owner = owner
         self._clones = clones
-        self.sandbox: Sandbox | None = None
+        self.sandbox: Box | None = None
         self._socket_dir: Path | None = None
 
     @property
@@ -70,7 +69,7 @@ class Live:
         limit_s: float = 300.0,
     ) -> ExecResult:
         plan = await self._plans.errand(self._owner, self._clones, role=role, binds=binds, env=env)
-        return await run_once(self._settings, plan, argv, stdin=stdin, limit_s=limit_s)
+        return await run_once(self._boxes, plan, argv, stdin=stdin, limit_s=limit_s)
 
     # what the runtime does with it
 
@@ -80,12 +79,12 @@ class Live:
             self._socket_dir = sockets.for_server(self._owner)
         return self._socket_dir
 
-    async def start_server(self, resource: Resource, sockets: SocketDirs, name: str) -> None:
+    async def start_server(self, resource: Resource, sockets: SocketDirs, owner: str, peers: Mapping[str, Path] = NOTHING) -> None:
         """Start the server and wait until it is ready; nothing is left when that fails."""
         path = self.reserve(sockets)
         try:
-            plan = await self._plans.server(name, resource, self._clones, path)
-            self.sandbox = await Sandbox.start(plan, self._settings)
+            plan = await self._plans.server(owner, resource, self._clones, path, peers)
+            self.sandbox = await self._boxes.start(plan)
             await self._until_ready(resource)
         except BaseException:
             await self.kill(sockets)

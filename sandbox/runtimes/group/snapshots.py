@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from sandbox.model import EnvironmentSpec, SealedDir, Snapshot, SnapshotId
 from sandbox.ports import Clone, Storage
-from sandbox.runtimes.namespaces.plans import Plans
-
-RUNTIME = "namespaces"
+from sandbox.runtimes.group.plans import Plans
 
 
 async def seal_all(storage: Storage, plans: Plans, clones: Mapping[str, Clone]) -> tuple[SealedDir, ...]:
@@ -27,7 +25,7 @@ async def seal_all(storage: Storage, plans: Plans, clones: Mapping[str, Clone]) 
 
 
 def joined(
-    spec: EnvironmentSpec, dirs: Sequence[SealedDir], storage: Storage, *, parent: SnapshotId | None, task: str | None
+    spec: EnvironmentSpec, dirs: Sequence[SealedDir], storage: Storage, *, parent: SnapshotId | None, task: str | None, runtime: str
 ) -> Snapshot:
     """Make one snapshot of sealed directories; its digest covers each name and digest."""
     hasher = hashlib.blake2b(digest_size=16)
@@ -41,5 +39,5 @@ def joined(
         parent=parent,
         task=task,
         storage=storage.name,
-        runtime=RUNTIME,
+        runtime=runtime,
     )

@@ -1,6 +1,6 @@
 """Pid 1 of an agent's sandbox: runs commands and moves files for the host, and answers to nobody inside.
 
-This module, `init_system`, `init_files` and `wire` are joined into one program (see `tools.py`) that runs inside with `-I -S` on
+This module, `init_system`, `init_files` and `wire` are joined into one program (see `starter.py`) that runs inside with `-I -S` on
 the sandbox's Python, 3.9 or later; json, struct, subprocess and signal would double its start. The host's end is `channel.py`.
 
 Pid 1 ignores every signal from inside that it has no handler for, SIGKILL and SIGSTOP included. It makes itself undumpable, so
@@ -13,8 +13,8 @@ import os
 import select
 import time
 
-from sandbox.runtimes.namespaces.init_files import Writes, pieces
-from sandbox.runtimes.namespaces.init_system import (
+from sandbox.runtimes.channel.init_files import Writes, pieces
+from sandbox.runtimes.channel.init_system import (
     MARKER,
     Command,
     drop,
@@ -27,7 +27,7 @@ from sandbox.runtimes.namespaces.init_system import (
     signal_quietly,
     spawn,
 )
-from sandbox.runtimes.namespaces.wire import (
+from sandbox.runtimes.channel.wire import (
     CHUNK,
     CHUNK_BYTES,
     COMMIT,

@@ -6,7 +6,7 @@ Part of the program that runs inside (see `init.py`): Python 3.9, standard libra
 import errno
 import os
 
-from sandbox.runtimes.namespaces.wire import CHUNK_BYTES
+from sandbox.runtimes.channel.wire import CHUNK_BYTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the typing modules would cost time at start

@@ -7,6 +7,7 @@ be listed, so that no other user of the machine finds it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import secrets
@@ -93,3 +94,20 @@ def own_run_directory(run: Path) -> None:
     found = os.lstat(run)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise RuntimeUnavailable(f"{run} is not a directory of this user", fix="remove it, or set AUTOCLAVE_RUN to another place")
+
+
+def sweep_sockets(settings: Settings, keep: frozenset[str]) -> tuple[str, ...]:
+    """Remove the directories of instances that are not in `keep`. Blocking."""
+    gone = []
+    if settings.run.is_dir() and os.lstat(settings.run).st_uid == os.geteuid():
+        for path in settings.run.iterdir():
+            if path.name not in keep and path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+                gone.append(str(path))
+    return tuple(gone)
+
+
+def remove_empty(settings: Settings) -> None:
+    """Remove the directory of sockets when nobody uses it."""
+    with contextlib.suppress(OSError):
+        settings.run.rmdir()

@@ -13,25 +13,27 @@ from sandbox.errors import AutoclaveError, EnvironmentInvalid, InstanceLost, Lim
 from sandbox.model import ExecResult, NamespaceId, Snapshot
 from sandbox.ports import Storage
 from sandbox.resources.at_rest import AtRest
-from sandbox.runtimes.namespaces.channel import Channel
-from sandbox.runtimes.namespaces.plans import Plans
-from sandbox.runtimes.namespaces.sandbox import Sandbox
-from sandbox.runtimes.namespaces.snapshots import joined, seal_all
-from sandbox.runtimes.namespaces.sockets import SocketDirs
-from sandbox.runtimes.namespaces.subject import Subject
-from sandbox.runtimes.namespaces.together import together
-from sandbox.runtimes.namespaces.watch import watch_disk
-from sandbox.runtimes.namespaces.world import World
+from sandbox.runtimes.channel.channel import Channel
+from sandbox.runtimes.group.box import Boxes
+from sandbox.runtimes.group.plans import Plans
+from sandbox.runtimes.group.snapshots import joined, seal_all
+from sandbox.runtimes.group.sockets import SocketDirs
+from sandbox.runtimes.group.subject import Subject
+from sandbox.runtimes.group.together import together
+from sandbox.runtimes.group.watch import watch_disk
+from sandbox.runtimes.group.world import World
 from sandbox.settings import Settings
 
 log = logging.getLogger(__name__)
 
 
-class NamespaceInstance:
+class GroupInstance:
     """Implements `Instance`. Made by `open`, ended by `close`."""
 
-    def __init__(self, settings: Settings, storage: Storage, plans: Plans, namespace: NamespaceId, snapshot: Snapshot) -> None:
-        self.settings, self._storage, self.plans = settings, storage, plans
+    def __init__(
+        self, settings: Settings, storage: Storage, boxes: Boxes, plans: Plans, namespace: NamespaceId, snapshot: Snapshot
+    ) -> None:
+        self.settings, self._storage, self.boxes, self.plans = settings, storage, boxes, plans
         self.namespace, self.snapshot = namespace, snapshot
         self.generation = 0
         self.sockets = SocketDirs(settings)
@@ -52,15 +54,16 @@ class NamespaceInstance:
         cls,
         settings: Settings,
         storage: Storage,
+        boxes: Boxes,
         plans: Plans,
         snapshot: Snapshot,
         namespace: NamespaceId,
         generation: int,
-    ) -> NamespaceInstance:
+    ) -> GroupInstance:
         """Clone, prove, start. Nothing is left when that fails."""
-        instance = cls(settings, storage, plans, namespace, snapshot)
+        instance = cls(settings, storage, boxes, plans, namespace, snapshot)
         try:
-            world = await World.prepare(settings, storage, plans, instance.sockets, snapshot, instance.name)
+            world = await World.prepare(boxes, storage, plans, instance.sockets, snapshot, instance.name)
             instance._world = world
             await instance._come_up(world, generation)
         except BaseException:
@@ -93,7 +96,7 @@ class NamespaceInstance:
         users = self.settings.users
         return {
             **sandboxes,
-            "runtime": "namespaces",
+            "runtime": self.boxes.name,
             "isolation": self.plans.spec.isolation.value,
             "storage": self._storage.name,
             "users": "the manager's own" if users.agent is None else f"agent {users.agent}, servers {users.server}",
@@ -192,7 +195,7 @@ class NamespaceInstance:
         old, prepared = self._world, list[World]()
 
         async def prepare() -> None:
-            prepared.append(await World.prepare(self.settings, self._storage, self.plans, self.sockets, snapshot, self.name))
+            prepared.append(await World.prepare(self.boxes, self._storage, self.plans, self.sockets, snapshot, self.name))
 
         try:
             await together(self._revoke(keep_servers=False), prepare())
@@ -226,8 +229,8 @@ class NamespaceInstance:
             env: dict[str, str] = {}
             for resource in self.plans.resources:
                 env.update(await stack.enter_async_context(resource.hook_access(self.world.lives[resource.spec.name])))
-            plan = await self.plans.agent(f"{self.name}.hook", self.world.clones, self.world.servers, hooks=True)
-            async with await Sandbox.start(plan, self.settings) as sandbox:
+            plan = await self.plans.agent(self.name, self.world.clones, self.world.servers, hooks=True)
+            async with await self.boxes.start(plan) as sandbox:
                 done = await sandbox.channel.run(hook, env=env, limit_s=limit)
         if done.timed_out:
             raise ResetFailed(f"the reset hook ran past its limit of {limit:g} s", fix="raise reset.hook_limit_s")
@@ -256,8 +259,8 @@ class NamespaceInstance:
             await world.stop_servers()
             self._written += await world.written_bytes()
             dirs = await seal_all(self._storage, self.plans, world.clones)
-            snapshot = joined(self.plans.spec, dirs, self._storage, parent=self.snapshot.id, task=None)
-            again = await World.prepare(self.settings, self._storage, self.plans, self.sockets, snapshot, self.name)
+            snapshot = joined(self.plans.spec, dirs, self._storage, parent=self.snapshot.id, task=None, runtime=self.boxes.name)
+            again = await World.prepare(self.boxes, self._storage, self.plans, self.sockets, snapshot, self.name)
             again.proof, self._world, self.rebased = world.proof, again, True
             await self._come_up(again, generation)
         except BaseException:
@@ -278,6 +281,7 @@ class NamespaceInstance:
     async def _close(self) -> None:
         self._closed = True
         await self._down()
+        await self.boxes.release(self.name)
         world, self._world = self._world, None
         if world is not None:
             await world.destroy()

@@ -8,7 +8,7 @@ import errno
 import os
 import time
 
-from sandbox.runtimes.namespaces.wire import ERR, OUT
+from sandbox.runtimes.channel.wire import ERR, OUT
 
 MARKER = b"AUTOCLAVE_COMMAND"
 _DEFAULTS = [_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT, _signal.SIGCHLD]  # Python ignores some, and ignoring is inherited

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sandbox.runtimes.namespaces import wire
+from sandbox.runtimes.channel import wire
 
 _FROM_INSIDE = frozenset((wire.HELLO, wire.OUT, wire.ERR, wire.EXIT, wire.CREDIT, wire.CHUNK, wire.DONE, wire.FAIL))
 

@@ -1,39 +1,37 @@
-"""The `namespaces` runtime: builds golden states, derives task states, starts instances, and removes what was left behind."""
+"""What every runtime does alike: builds golden states, derives task states, starts instances, removes what was left behind."""
 
 from __future__ import annotations
 
 import logging
-import platform
 from collections.abc import Mapping
 from typing import Any
 
 from sandbox.aio import in_thread, run_shielded
-from sandbox.binaries import bubblewrap
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import NamespaceId, Role, SealedDir, Snapshot, TaskSpec
 from sandbox.ports import Clone, Environment, Storage
-from sandbox.runtimes.namespaces import leftovers
-from sandbox.runtimes.namespaces.instance import NamespaceInstance
-from sandbox.runtimes.namespaces.live import run_once
-from sandbox.runtimes.namespaces.plans import Plans
-from sandbox.runtimes.namespaces.seeding import Seeder
-from sandbox.runtimes.namespaces.snapshots import RUNTIME, joined, seal_all
-from sandbox.runtimes.namespaces.sockets import SocketDirs
-from sandbox.runtimes.namespaces.together import all_of
+from sandbox.runtimes.group.box import Boxes
+from sandbox.runtimes.group.instance import GroupInstance
+from sandbox.runtimes.group.live import run_once
+from sandbox.runtimes.group.plans import Plans
+from sandbox.runtimes.group.seeding import Seeder
+from sandbox.runtimes.group.snapshots import joined, seal_all
+from sandbox.runtimes.group.sockets import SocketDirs, remove_empty, sweep_sockets
+from sandbox.runtimes.group.together import all_of
 from sandbox.settings import Settings
 
 log = logging.getLogger(__name__)
 
 
-class NamespacesRuntime:
-    """Implements `Runtime`."""
+class GroupRuntime:
+    """Implements `Runtime` over what one runtime makes boxes of."""
 
-    name = RUNTIME
-
-    def __init__(self, settings: Settings, storage: Storage) -> None:
+    def __init__(self, settings: Settings, storage: Storage, boxes: Boxes) -> None:
         self._settings = settings
+        self._boxes = boxes
+        self.name = boxes.name
         self._storage = storage
-        self._instances: set[NamespaceInstance] = set()
+        self._instances: set[GroupInstance] = set()
         self._seeding: set[str] = set()
         self._plans: dict[int, tuple[Environment, Plans]] = {}
 
@@ -46,8 +44,7 @@ class NamespacesRuntime:
         users = self._settings.users
         return {
             "runtime": self.name,
-            "bubblewrap": bubblewrap(self._settings).version,
-            "kernel": platform.release(),
+            **self._boxes.in_force,
             "users": "the manager's own" if users.agent is None else f"agent {users.agent}, servers {users.server}",
             **self._storage.in_force,
         }
@@ -63,7 +60,7 @@ class NamespacesRuntime:
         except BaseException:
             await run_shielded(all_of(*(clone.destroy() for clone in clones.values())))
             raise
-        return joined(plans.spec, dirs, self._storage, parent=None, task=None)
+        return joined(plans.spec, dirs, self._storage, parent=None, task=None, runtime=self.name)
 
     async def derive(self, environment: Environment, golden: Snapshot, task: TaskSpec) -> Snapshot:
         """Directories of resources that the task does not change are golden's own."""
@@ -88,25 +85,25 @@ class NamespacesRuntime:
             await run_shielded(all_of(*(self._storage.remove(directory) for directory in sealed.values())))
             raise
         dirs = [sealed.get(d.name, d) for d in golden.dirs]
-        return joined(plans.spec, dirs, self._storage, parent=golden.id, task=task.id)
+        return joined(plans.spec, dirs, self._storage, parent=golden.id, task=task.id, runtime=self.name)
 
-    async def start(
-        self, environment: Environment, snapshot: Snapshot, namespace: NamespaceId, generation: int
-    ) -> NamespaceInstance:
+    async def start(self, environment: Environment, snapshot: Snapshot, namespace: NamespaceId, generation: int) -> GroupInstance:
         plans = self._planned(environment)
-        instance = await NamespaceInstance.open(self._settings, self._storage, plans, snapshot, namespace, generation)
+        instance = await GroupInstance.open(self._settings, self._storage, self._boxes, plans, snapshot, namespace, generation)
         self._instances = {i for i in self._instances if not i.closed} | {instance}
         return instance
 
     async def sweep(self) -> tuple[str, ...]:
         keep = {i.sockets.token for i in self._instances if not i.closed} | self._seeding
         keep |= {plans.token for _, plans in self._plans.values()}
-        return await in_thread(leftovers.sweep, self._settings, frozenset(keep))
+        tokens = frozenset(keep)
+        return (*await self._boxes.sweep(tokens), *await in_thread(sweep_sockets, self._settings, tokens))
 
     async def close(self) -> None:
         await run_shielded(all_of(*(instance.close() for instance in tuple(self._instances))))
         self._instances.clear()
-        await in_thread(leftovers.remove_empty, self._settings)
+        await self._boxes.close()
+        await in_thread(remove_empty, self._settings)
 
     def _planned(self, environment: Environment) -> Plans:
         """Plans are kept with their environment: they remember which programs were staged."""
@@ -119,7 +116,7 @@ class NamespacesRuntime:
         resource = next(r for r in plans.resources if r.spec.name == owner)
         sockets = SocketDirs(self._settings)
         self._seeding.add(sockets.token)
-        seeder = Seeder(self._settings, plans, resource, clones, sockets)
+        seeder = Seeder(self._boxes, plans, resource, clones, sockets)
         try:
             await (resource.seed(seeder) if options is None else resource.start_state(seeder, options))
         finally:
@@ -134,7 +131,7 @@ class NamespacesRuntime:
             if inner:
                 paths = [f"{state.directory.target}/{name}" for name in inner]
                 plan = await plans.errand(state.owner, clones, role=Role.AGENT)
-                done = await run_once(self._settings, plan, ("mkdir", "-p", "--", *paths), stdin=b"", limit_s=60)
+                done = await run_once(self._boxes, plan, ("mkdir", "-p", "--", *paths), stdin=b"", limit_s=60)
                 if done.exit_code:
                     raise EnvironmentInvalid(
                         f"environment {plans.spec.name}: {', '.join(paths)} cannot be made: {done.stderr.decode(errors='replace')}"

@@ -9,12 +9,12 @@ from pathlib import Path
 from sandbox.errors import InstanceLost
 from sandbox.model import IdentityProof, SealedDir, Snapshot
 from sandbox.ports import Clone, Storage
-from sandbox.runtimes.namespaces.live import Live
-from sandbox.runtimes.namespaces.plans import Plans
-from sandbox.runtimes.namespaces.sandbox import Sandbox
-from sandbox.runtimes.namespaces.sockets import SocketDirs
-from sandbox.runtimes.namespaces.together import all_of, together
-from sandbox.settings import Settings
+from sandbox.runtimes.group.box import Box, Boxes
+from sandbox.runtimes.group.live import Live
+from sandbox.runtimes.group.order import start_in_order, stop_in_order, with_dependents
+from sandbox.runtimes.group.plans import Plans
+from sandbox.runtimes.group.sockets import SocketDirs
+from sandbox.runtimes.group.together import all_of, together
 
 log = logging.getLogger(__name__)
 
@@ -23,9 +23,9 @@ class World:
     """One lineage's state and processes. Made by `prepare`, which clones and proves; nothing runs before `start`."""
 
     def __init__(
-        self, settings: Settings, storage: Storage, plans: Plans, sockets: SocketDirs, clones: dict[str, Clone], name: str
+        self, boxes: Boxes, storage: Storage, plans: Plans, sockets: SocketDirs, clones: dict[str, Clone], name: str
     ) -> None:
-        self._settings = settings
+        self._boxes = boxes
         self._shares = storage.name != "copy"
         self._plans = plans
         self._sockets = sockets
@@ -33,12 +33,12 @@ class World:
         self.clones = clones
         self.proof: IdentityProof | None = None
         owners = [r.spec.name for r in plans.resources] + [s.owner for s in plans.added]
-        self.lives = {owner: Live(settings, plans, owner, clones) for owner in dict.fromkeys(owners)}
-        self.agent: Sandbox | None = None
+        self.lives = {owner: Live(boxes, plans, owner, clones) for owner in dict.fromkeys(owners)}
+        self.agent: Box | None = None
 
     @classmethod
     async def prepare(
-        cls, settings: Settings, storage: Storage, plans: Plans, sockets: SocketDirs, snapshot: Snapshot, name: str
+        cls, boxes: Boxes, storage: Storage, plans: Plans, sockets: SocketDirs, snapshot: Snapshot, name: str
     ) -> World:
         """Make fresh clones of every directory of a snapshot and prove each before anything runs on it."""
         clones: dict[str, Clone] = {}
@@ -53,7 +53,7 @@ class World:
         except BaseException:
             await all_of(*(clone.destroy() for clone in clones.values()))
             raise
-        world = cls(settings, storage, plans, sockets, clones, name)
+        world = cls(boxes, storage, plans, sockets, clones, name)
         world.proof = _joined(proofs)
         return world
 
@@ -63,7 +63,7 @@ class World:
         return {owner: live.socket_dir for owner, live in self.lives.items() if live.socket_dir is not None}
 
     @property
-    def sandboxes(self) -> Sequence[Sandbox]:
+    def sandboxes(self) -> Sequence[Box]:
         found = [live.sandbox for live in self.lives.values()]
         return [s for s in (self.agent, *found) if s is not None]
 
@@ -71,8 +71,7 @@ class World:
         return self.agent is not None and self.agent.alive() and self._servers_alive()
 
     def _servers_alive(self) -> bool:
-        serving = [r.spec.name for r in self._plans.resources if r.server() is not None]
-        return all(self.lives[name].sandbox is not None and self.lives[name].alive() for name in serving)
+        return all(self._running(name) for name in self._plans.peers)
 
     async def start(self, generation: int) -> None:
         """Start the servers that do not run and the agent's sandbox side by side; publish the generation's addresses."""
@@ -85,25 +84,27 @@ class World:
 
     async def _start_all(self) -> None:
         # The agent's sandbox is mounted over the socket directories, which are there before the servers are ready.
-        starting = [r for r in self._plans.resources if r.server() is not None and self.lives[r.spec.name].sandbox is None]
-        for resource in starting:
-            self.lives[resource.spec.name].reserve(self._sockets)
-        await together(
-            *(self.lives[r.spec.name].start_server(r, self._sockets, f"{self._name}.{r.spec.name}") for r in starting),
-            self._start_agent(),
-        )
+        starting = [name for name in self._plans.peers if self.lives[name].sandbox is None]
+        for name in starting:
+            self.lives[name].reserve(self._sockets)
+        await together(start_in_order(self._plans.peers, starting, self._start_server), self._start_agent())
+
+    async def _start_server(self, name: str) -> None:
+        resource = next(r for r in self._plans.resources if r.spec.name == name)
+        await self.lives[name].start_server(resource, self._sockets, self._name, self.servers)
 
     async def _start_agent(self) -> None:
-        plan = await self._plans.agent(f"{self._name}.agent", self.clones, self.servers)
-        self.agent = await Sandbox.start(plan, self._settings)
+        plan = await self._plans.agent(self._name, self.clones, self.servers)
+        self.agent = await self._boxes.start(plan)
 
     async def start_servers(self) -> None:
         """Start the servers that do not run (after an unclean end: over the state as it is)."""
-        starting = [r for r in self._plans.resources if r.server() is not None and not self._running(r.spec.name)]
-        for resource in starting:
-            await self.lives[resource.spec.name].kill(self._sockets)
-            self.lives[resource.spec.name].reserve(self._sockets)
-        await together(*(self.lives[r.spec.name].start_server(r, self._sockets, f"{self._name}.{r.spec.name}") for r in starting))
+        starting = with_dependents(self._plans.peers, [name for name in self._plans.peers if not self._running(name)])
+        for name in starting:
+            await self.lives[name].kill(self._sockets)
+        for name in starting:
+            self.lives[name].reserve(self._sockets)
+        await start_in_order(self._plans.peers, starting, self._start_server)
 
     def _running(self, owner: str) -> bool:
         return self.lives[owner].sandbox is not None and self.lives[owner].alive()
@@ -114,10 +115,14 @@ class World:
 
     async def stop_servers(self) -> None:
         """Stop every server cleanly, so that what lies on disk is whole."""
-        for resource in self._plans.resources:
-            if resource.server() is not None and not self._running(resource.spec.name):
-                raise InstanceLost(f"the server of resource {resource.spec.name} had ended: its state on disk is not whole")
-        await together(*(self.lives[r.spec.name].stop_server(r, self._sockets) for r in self._plans.resources))
+        for name in self._plans.peers:
+            if not self._running(name):
+                raise InstanceLost(f"the server of resource {name} had ended: its state on disk is not whole")
+        await stop_in_order(self._plans.peers, tuple(self._plans.peers), self._stop_server)
+
+    async def _stop_server(self, name: str) -> None:
+        resource = next(r for r in self._plans.resources if r.spec.name == name)
+        await self.lives[name].stop_server(resource, self._sockets)
 
     async def kill_agent(self) -> None:
         agent, self.agent = self.agent, None

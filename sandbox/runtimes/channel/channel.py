@@ -13,8 +13,8 @@ from typing import Any
 from sandbox.aio import run_shielded
 from sandbox.errors import InstanceLost, LimitReached
 from sandbox.model import ExecResult, Limits
-from sandbox.runtimes.namespaces import wire
-from sandbox.runtimes.namespaces.frames import Decoder, Exit, Frame, Malformed, unpack, unpack_exit, unpack_number
+from sandbox.runtimes.channel import wire
+from sandbox.runtimes.channel.frames import Decoder, Exit, Frame, Malformed, unpack, unpack_exit, unpack_number
 
 _GRACE_S = 5.0  # the inside ends a command at its limit; the host waits this much longer before it calls the inside lost
 _FILE_S = 60.0

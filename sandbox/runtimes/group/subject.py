@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,18 +9,16 @@ from typing import TYPE_CHECKING, Any
 from sandbox.errors import InstanceLost
 from sandbox.model import EnvironmentSpec, ExecResult, IdentityProof, NamespaceId, ProcessInfo, Role
 from sandbox.ports import Listener, Mount, Tree, TreeEntry
-from sandbox.runtimes.namespaces.live import run_once
+from sandbox.runtimes.group.live import run_once
 
 if TYPE_CHECKING:
-    from sandbox.runtimes.namespaces.instance import NamespaceInstance
-
-_numbers = itertools.count(1)
+    from sandbox.runtimes.group.instance import GroupInstance
 
 
 class Subject:
     """Implements `sandbox.ports.Subject` over a running instance."""
 
-    def __init__(self, instance: NamespaceInstance) -> None:
+    def __init__(self, instance: GroupInstance) -> None:
         self._instance = instance
 
     @property
@@ -75,9 +72,8 @@ class Subject:
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, binds: Sequence[Mount] = (), limit_s: float = 60.0
     ) -> ExecResult:
         """Sees the agent's directories, not the servers'. Nothing of the agent's may write meanwhile."""
-        name = f"{self._instance.name}.trusted{next(_numbers)}"
-        plan = await self._instance.plans.trusted(self._instance.world.clones, binds=binds, env=env, name=name)
-        return await run_once(self._instance.settings, plan, argv, stdin=b"", limit_s=limit_s)
+        plan = await self._instance.plans.trusted(self._instance.world.clones, binds=binds, env=env, owner=self._instance.name)
+        return await run_once(self._instance.boxes, plan, argv, stdin=b"", limit_s=limit_s)
 
 
 class _Rebased:

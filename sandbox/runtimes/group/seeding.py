@@ -7,22 +7,25 @@ from collections.abc import Mapping, Sequence
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import EnvironmentSpec, ExecResult, Role
 from sandbox.ports import Clone, LiveResource, Mount, Resource
-from sandbox.runtimes.namespaces.live import Live
-from sandbox.runtimes.namespaces.plans import Plans
-from sandbox.runtimes.namespaces.sockets import SocketDirs
-from sandbox.settings import Settings
+from sandbox.runtimes.group.box import Boxes
+from sandbox.runtimes.group.live import Live
+from sandbox.runtimes.group.plans import Plans
+from sandbox.runtimes.group.sockets import SocketDirs
 
 
 class Seeder:
     """Implements `SeedHost` for one resource; `close` ends a server that the resource left running."""
 
-    def __init__(
-        self, settings: Settings, plans: Plans, resource: Resource, clones: Mapping[str, Clone], sockets: SocketDirs
-    ) -> None:
+    def __init__(self, boxes: Boxes, plans: Plans, resource: Resource, clones: Mapping[str, Clone], sockets: SocketDirs) -> None:
+        self._boxes = boxes
         self._plans = plans
         self._resource = resource
         self._sockets = sockets
-        self._live = Live(settings, plans, resource.spec.name, clones)
+        self._live = Live(boxes, plans, resource.spec.name, clones)
+
+    @property
+    def name(self) -> str:
+        return f"{self._plans.spec.name}.{self._sockets.token}"
 
     @property
     def environment(self) -> EnvironmentSpec:
@@ -49,8 +52,7 @@ class Seeder:
         return await self._live.run(argv, role=role, binds=binds, env=env, stdin=stdin, limit_s=limit_s)
 
     async def serve(self) -> LiveResource:
-        name = f"{self._plans.spec.name}.{self._sockets.token}.{self._resource.spec.name}"
-        await self._live.start_server(self._resource, self._sockets, name)
+        await self._live.start_server(self._resource, self._sockets, self.name)
         return self._live
 
     async def stop(self, live: LiveResource) -> None:
@@ -58,3 +60,4 @@ class Seeder:
 
     async def close(self) -> None:
         await self._live.kill(self._sockets)
+        await self._boxes.release(self.name)
