@@ -6,13 +6,13 @@ A test whose part is missing is skipped, and the end of the run says so. `AUTOCL
 
 from __future__ import annotations
 
-import http.client
 import importlib.util
+import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +28,8 @@ from sandbox.ports import Mount
 from sandbox.settings import AGENT_UID, SERVER_UID, Settings, Users
 
 _MISSING: Counter[str] = Counter()
+ENGINE = Path(__file__).with_name("docker_engine.py")
+BUILD = Path(__file__).parents[1] / "images" / "build"
 
 
 def _namespaces() -> str:
@@ -67,21 +69,43 @@ def _postgres() -> str:
     )
 
 
-def _docker() -> str:
-    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
-    if not host.startswith("unix://"):
-        return f"tests know only a local Docker engine, not {host}"
-    connection = http.client.HTTPConnection("docker", timeout=5)
-    try:
-        connection.sock = socket.socket(socket.AF_UNIX)
-        connection.sock.settimeout(5)
-        connection.sock.connect(host.removeprefix("unix://"))
-        connection.request("GET", "/_ping")
-        return "" if connection.getresponse().status == 200 else f"the Docker engine at {host} is not well"
-    except OSError as error:
-        return f"no Docker engine at {host} ({error.strerror})"
-    finally:
-        connection.close()
+class _Engine:
+    """The Docker engine of this session: one that answers, else one that `docker_engine.py` starts and the last session ends."""
+
+    def __init__(self) -> None:
+        self._holder: subprocess.Popen[bytes] | None = None
+
+    @cache  # noqa: B019 - there is one of these in a process
+    def missing(self) -> str:
+        """Find or start the engine and build our images on it, once; say why there is none."""
+        self._holder = subprocess.Popen([sys.executable, str(ENGINE), "hold"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._holder.stdout is not None
+        found = json.loads(self._holder.stdout.readline() or '{"missing": "tests/docker_engine.py said nothing"}')
+        if found.get("missing"):
+            return str(found["missing"])
+        if found["ours"]:
+            os.environ.update(DOCKER_HOST=found["host"], AUTOCLAVE_BUILD_NETWORK=found["build_network"])
+        built = subprocess.run([sys.executable, str(BUILD)], capture_output=True, text=True, check=False)
+        return f"images/build failed: {built.stderr.strip()[-2000:]}" if built.returncode else ""
+
+    def release(self) -> None:
+        if self._holder is not None and self._holder.stdin is not None:
+            self._holder.stdin.close()
+            self._holder.wait(60)
+            self._holder = None
+
+
+_ENGINE = _Engine()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """An engine takes seconds to start and images take minutes to build: before the first test, whose time is bounded."""
+    if not session.config.option.collectonly and any(item.get_closest_marker("docker") for item in session.items):
+        _ENGINE.missing()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    _ENGINE.release()
 
 
 def _browser() -> str:
@@ -102,7 +126,7 @@ def _root() -> str:
 DETECTORS: dict[str, Callable[[], str]] = {
     "namespaces": cache(_namespaces),
     "postgres": cache(_postgres),
-    "docker": cache(_docker),
+    "docker": _ENGINE.missing,
     "browser": cache(_browser),
     "vllm": cache(_vllm),
     "root": cache(_root),
