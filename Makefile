@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -q
+# Finds a Docker engine for a command, or starts one for its time; without one, the command says what it skips.
+ENGINE := $(BIN)/python tests/docker_engine.py run --images --
 
-.PHONY: setup demo images lint check test acceptance bench clean
+.PHONY: setup machine demo images lint check test acceptance bench clean
 
 setup: $(VENV)/.ready
 
@@ -16,8 +18,11 @@ $(VENV)/.ready: pyproject.toml
 	@touch $@
 
 $(VENV)/.ready-dev: pyproject.toml $(VENV)/.ready
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --group dev
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e ".[docker,testcontainers,browser]" --group dev
 	@touch $@
+
+machine:
+	@.ci/packages
 
 demo: setup
 	@$(BIN)/autoclave demo
@@ -34,14 +39,15 @@ lint: $(VENV)/.ready-dev
 check: lint
 	@$(PYTEST) -n 2 tests/unit -m "not slow"
 
-test: lint
-	@$(PYTEST) -n 2 --dist worksteal tests -m "not acceptance and not bench"
+test: machine lint
+	@$(ENGINE) $(PYTEST) -n 2 --dist worksteal tests -m "not acceptance and not bench"
 
-acceptance: $(VENV)/.ready-dev
-	@AUTOCLAVE_WRITE_DOCS=$${AUTOCLAVE_WRITE_DOCS:-1} $(PYTEST) tests -m acceptance --timeout=7200 -p no:randomly
+acceptance: machine $(VENV)/.ready-dev
+	@AUTOCLAVE_WRITE_DOCS=$${AUTOCLAVE_WRITE_DOCS:-1} $(ENGINE) $(PYTEST) tests -m acceptance --timeout=7200 -p no:randomly
 
-bench: $(VENV)/.ready-dev
-	@$(PYTEST) tests/bench -m bench -s --timeout=1800 -p no:randomly
+bench: machine $(VENV)/.ready-dev
+	@$(ENGINE) $(PYTEST) tests/bench -m bench -s --timeout=1800 -p no:randomly
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@tests/docker_engine.py clean

@@ -67,7 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     running.add_argument("words", nargs="+", metavar="COMMAND")
     commands.add_parser("hold", help="say as JSON where the engine is, and keep it until stdin ends")
     commands.add_parser("keep", help="(used by this program) run our engine until nobody uses it")
+    commands.add_parser("clean", help="remove what our engine keeps between runs")
     given = parser.parse_args(argv)
+    if given.command == "clean":
+        return clean()
     if given.command == "keep":
         return keep()
     if given.command == "hold":
@@ -232,6 +235,18 @@ def started() -> subprocess.Popen[bytes]:
     raise NoEngine(
         f"dockerd does not start here (it needs the rights of a real machine or a privileged container): {'; '.join(failures)}"
     )
+
+
+def clean() -> int:
+    """Remove our engine's images and its folder, once nobody uses it."""
+    if os.geteuid() == 0 and (RUN.is_dir() or CACHE.is_dir()):
+        RUN.mkdir(exist_ok=True)
+        with USERS.open("a") as users:
+            fcntl.flock(users, fcntl.LOCK_EX)
+            tidy()
+            shutil.rmtree(CACHE, ignore_errors=True)
+        shutil.rmtree(RUN, ignore_errors=True)
+    return 0
 
 
 def last_words() -> str:
