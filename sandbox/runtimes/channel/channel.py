@@ -7,7 +7,7 @@ import errno
 import itertools
 import os
 import socket
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from sandbox.aio import run_shielded
@@ -18,22 +18,26 @@ from sandbox.runtimes.channel.frames import Decoder, Exit, Frame, Malformed, unp
 
 _GRACE_S = 5.0  # the inside ends a command at its limit; the host waits this much longer before it calls the inside lost
 _FILE_S = 60.0
+_FOR_EVER_S, _ENDLESS = 1e9, 1 << 62  # of a server: its life and its output have no bound of the channel's
 _CREDIT = 256 << 10  # stdin on its way to a command that has not read it yet
 
 
 class _Call:
-    """A request that waits for its answer. `cap` bounds each stream (or the file)."""
+    """A request that waits for its answer. `cap` bounds each stream (or the file); with a `sink` nothing is kept."""
 
-    __slots__ = ("cap", "credit", "future", "kept", "wake")
+    __slots__ = ("cap", "credit", "future", "kept", "sink", "wake")
 
-    def __init__(self, cap: int, future: asyncio.Future[Frame]) -> None:
-        self.cap = cap
+    def __init__(self, cap: int, future: asyncio.Future[Frame], sink: Callable[[bytes], None] | None = None) -> None:
+        self.cap, self.sink = cap, sink
         self.future = future
         self.kept: dict[int, bytearray] = {}
         self.credit = _CREDIT
         self.wake = asyncio.Event()
 
     def take(self, kind: int, data: bytes) -> None:
+        if self.sink is not None:
+            self.sink(data)
+            return
         kept = self.kept.setdefault(kind, bytearray())
         if len(kept) + len(data) > self.cap:
             raise Malformed("more output than was asked for")
@@ -113,6 +117,21 @@ class Channel(asyncio.Protocol):
             duration_s=done.seconds,
         )
 
+    async def serve(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, output: Callable[[bytes], None]
+    ) -> asyncio.Future[Frame]:
+        """Start a command that runs until it ends by itself or is killed; `output` gets what it writes to either stream. The future
+        is done when it has ended, also by the channel's end."""
+        payload = _run_payload(argv, env, cwd, _FOR_EVER_S, _ENDLESS, stdin=False)
+        number, call = self._begin(_ENDLESS, output)
+        call.future.add_done_callback(lambda _: self._calls.pop(number, None))
+        await self._send(wire.RUN, number, payload)
+        return call.future
+
+    async def renew(self, *, timeout: float = 10.0) -> list[bytes]:
+        """Kill every process except the init and remove what outlives processes; return what could not be. Raises InstanceLost."""
+        return unpack((await self._simple(wire.RENEW, timeout)).payload)
+
     async def read_file(self, path: str, *, limit_bytes: int = 16_000_000) -> bytes:
         """Return a file's bytes. Raises OSError (FileNotFoundError, ...) as the inside met it, LimitReached above `limit_bytes`."""
         number, call = self._begin(limit_bytes)
@@ -167,11 +186,11 @@ class Channel(asyncio.Protocol):
 
     # requests
 
-    def _begin(self, cap: int) -> tuple[int, _Call]:
+    def _begin(self, cap: int, sink: Callable[[bytes], None] | None = None) -> tuple[int, _Call]:
         if self._dead is not None:
             raise self._error()
         number = next(self._ids) & 0xFFFFFFFF
-        call = self._calls[number] = _Call(cap, asyncio.get_running_loop().create_future())
+        call = self._calls[number] = _Call(cap, asyncio.get_running_loop().create_future(), sink)
         return number, call
 
     async def _send(self, kind: int, number: int, payload: bytes = b"") -> None:

@@ -1,7 +1,7 @@
 """Pid 1 of an agent's sandbox: runs commands and moves files for the host, and answers to nobody inside.
 
-This module, `init_system`, `init_files` and `wire` are joined into one program (see `starter.py`) that runs inside with `-I -S` on
-the sandbox's Python, 3.9 or later; json, struct, subprocess and signal would double its start. The host's end is `channel.py`.
+This module and those that `starter.py` names are joined into one program, which runs inside with `-I -S` on the sandbox's Python,
+3.9 or later; json, struct, subprocess and signal would double its start. The host's end is `channel.py`.
 
 Pid 1 ignores every signal from inside that it has no handler for, SIGKILL and SIGSTOP included. It makes itself undumpable, so
 that no process of the same user can open its memory or its descriptors, and its descriptors are close-on-exec.
@@ -14,6 +14,7 @@ import select
 import time
 
 from sandbox.runtimes.channel.init_files import Writes, pieces
+from sandbox.runtimes.channel.init_outbox import Outbox
 from sandbox.runtimes.channel.init_system import (
     MARKER,
     Command,
@@ -24,6 +25,7 @@ from sandbox.runtimes.channel.init_system import (
     lives,
     prefer_as_victim,
     read_some,
+    remove_shared,
     signal_quietly,
     spawn,
 )
@@ -47,13 +49,13 @@ from sandbox.runtimes.channel.wire import (
     PING,
     QUIESCE,
     READ,
+    RENEW,
     RUN,
     STDIN,
     STDIN_END,
     TIMED_OUT,
     TRUNCATED,
     WRITE,
-    encode,
     pack,
     unpack,
 )
@@ -62,15 +64,16 @@ HIGH_WATER = 1 << 20  # bytes waiting for the host; above it no pipe of a comman
 MAX_COMMANDS = 128
 MAX_ORPHANS = 64  # pipes held open by processes that outlived their command
 VICTIMS_S = 3.0
-CHANNEL_FD = 60
+CHANNEL_FD = 60  # the next one is its other direction
+LONGEST_WAIT_S = 3600.0
 
 
 class Init:
     """The loop. One epoll for the channel and signals; a nested one for commands' pipes, left alone while the host is slow."""
 
-    def __init__(self, channel: int) -> None:
-        self.channel = channel
-        self.inbox, self.outbox = bytearray(), bytearray()
+    def __init__(self, channel: int, answers: int) -> None:
+        self.channel, self.inbox = channel, bytearray()
+        self.out = Outbox(answers)
         self.commands: dict[int, Command] = {}  # by number
         self.by_pid: dict[int, Command] = {}
         self.ended: list[Command] = []  # reaped, not told yet
@@ -79,25 +82,27 @@ class Init:
         self.writes = Writes()
         self.pipes, self.main = select.epoll(), select.epoll()
         self.wake, wake_end = os.pipe()
-        for fd in (self.wake, wake_end, channel):
+        for fd in (self.wake, wake_end, channel, answers):
             os.set_blocking(fd, False)
         _signal.signal(_signal.SIGCHLD, lambda *_: None)
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # Python's own handler would let anyone inside interrupt pid 1
         _signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
         for fd in (channel, self.wake, self.pipes.fileno()):
             self.main.register(fd, select.EPOLLIN)
+        self.main.register(answers, 0)
         self.listening, self.writing = True, False
 
     def loop(self) -> None:
-        self.send(HELLO, 0, read_some("/proc/self/status"))
+        self.out.send(HELLO, 0, read_some("/proc/self/status"))
         libc_call("prctl", 4, 0, 0, 0, 0)  # PR_SET_DUMPABLE; before the first command, while the host looks at this process
         while True:
             for fd, events in self.main.poll(self.patience()):
                 if fd == self.channel:
-                    if events & select.EPOLLOUT:
-                        self.flush()
-                    if events & ~select.EPOLLOUT:
-                        self.receive()
+                    self.receive()
+                elif fd == self.out.fd:
+                    if not events & select.EPOLLOUT:
+                        os._exit(0)  # the host has gone
+                    self.out.flush()
                 elif fd == self.wake:
                     drop(self.wake)
                     self.reap()
@@ -112,37 +117,19 @@ class Init:
         if self.ended:
             return 0.002
         deadlines = [c.deadline for c in self.by_pid.values() if not c.flags & TIMED_OUT]
-        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+        return max(0.0, min(LONGEST_WAIT_S, min(deadlines) - time.monotonic())) if deadlines else None
 
     def balance(self) -> None:
         """Leave commands' pipes alone while the host lags; wait for room to write only when there is something to write."""
-        listen = len(self.outbox) < HIGH_WATER
+        listen = len(self.out.waiting) < HIGH_WATER
         if listen and not self.listening:
             self.main.register(self.pipes.fileno(), select.EPOLLIN)
         elif self.listening and not listen:
             self.main.unregister(self.pipes.fileno())
         self.listening = listen
-        if bool(self.outbox) != self.writing:
-            self.writing = bool(self.outbox)
-            self.main.modify(self.channel, select.EPOLLIN | (select.EPOLLOUT if self.writing else 0))
-
-    def send(self, kind: int, number: int, payload: bytes = b"") -> None:
-        self.outbox += encode(kind, number, payload)
-        self.flush()
-
-    def flush(self, wait: bool = False) -> None:
-        while self.outbox:
-            try:
-                sent = os.write(self.channel, self.outbox[:CHUNK_BYTES])
-                del self.outbox[:sent]
-            except BlockingIOError:
-                if not wait:
-                    return
-                room = select.poll()
-                room.register(self.channel, select.POLLOUT)
-                room.poll(1000)
-            except OSError:
-                os._exit(0)  # the host is gone, and with this process so is the whole namespace
+        if bool(self.out.waiting) != self.writing:
+            self.writing = bool(self.out.waiting)
+            self.main.modify(self.out.fd, select.EPOLLOUT if self.writing else 0)
 
     def receive(self) -> None:
         try:
@@ -186,25 +173,27 @@ class Init:
             self.writes.add(number, payload)
         elif kind == COMMIT:
             if self.writes.commit(number):
-                self.send(DONE, number)
+                self.out.send(DONE, number)
         elif kind == QUIESCE:
             self.quiesce(number)
+        elif kind == RENEW:
+            self.quiesce(number, renew=True)
         elif kind == PING:
-            self.send(DONE, number)
+            self.out.send(DONE, number)
         elif kind == FACTS:
-            self.send(DONE, number, pack(facts()))
+            self.out.send(DONE, number, pack(facts()))
         else:
             os._exit(70)
 
     def fail(self, number: int, code: int) -> None:
-        self.send(FAIL, number, code.to_bytes(4, "big"))
+        self.out.send(FAIL, number, code.to_bytes(4, "big"))
 
     def read_file(self, number: int, path: bytes, limit: int) -> None:
         for data in pieces(path, limit):
-            self.send(CHUNK, number, data)
-            if len(self.outbox) > HIGH_WATER:
-                self.flush(wait=True)
-        self.send(DONE, number)
+            self.out.send(CHUNK, number, data)
+            if len(self.out.waiting) > HIGH_WATER:
+                self.out.flush(wait=True)
+        self.out.send(DONE, number)
 
     # commands
 
@@ -228,7 +217,7 @@ class Init:
             for fd in ours:
                 os.close(fd)
             said = f"autoclave: cannot start {os.fsdecode(argv[0])}: {os.strerror(error.errno or 0)}\n"
-            self.send(ERR, number, os.fsencode(said)[:cap])
+            self.out.send(ERR, number, os.fsencode(said)[:cap])
             return self.send_exit(command, 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126)
         finally:
             for fd in theirs:
@@ -272,7 +261,7 @@ class Init:
             data = data[:room]
         if data:
             command.kept[kind] += len(data)
-            self.send(kind, command.number, data)
+            self.out.send(kind, command.number, data)
         return True
 
     def feed(self, number: int, payload: bytes, end: bool) -> None:
@@ -288,13 +277,13 @@ class Init:
             while command.pending:
                 taken = os.write(command.stdin, command.pending[:65536])
                 del command.pending[:taken]
-                self.send(CREDIT, command.number, taken.to_bytes(4, "big"))
+                self.out.send(CREDIT, command.number, taken.to_bytes(4, "big"))
         except BlockingIOError:
             self.pipes.modify(command.stdin, select.EPOLLOUT)
             return
         except OSError:  # the command closed it
             self.close_stdin(command)
-            self.send(CREDIT, command.number, NO_MORE.to_bytes(4, "big"))
+            self.out.send(CREDIT, command.number, NO_MORE.to_bytes(4, "big"))
             return
         if command.stdin_ended:
             self.close_stdin(command)
@@ -352,7 +341,7 @@ class Init:
 
     def send_exit(self, command: Command, code: int) -> None:
         taken = int((time.monotonic() - command.started) * 1e6)
-        self.send(EXIT, command.number, code.to_bytes(4, "big") + bytes([command.flags]) + taken.to_bytes(8, "big"))
+        self.out.send(EXIT, command.number, code.to_bytes(4, "big") + bytes([command.flags]) + taken.to_bytes(8, "big"))
 
     def expire(self) -> None:
         now = time.monotonic()
@@ -370,7 +359,7 @@ class Init:
         elif self.writes.abort(number):
             self.fail(number, errno.ECANCELED)
 
-    def quiesce(self, number: int) -> None:
+    def quiesce(self, number: int, renew: bool = False) -> None:
         while True:
             signal_quietly(-1, _signal.SIGKILL)
             if not self.reap():
@@ -379,19 +368,21 @@ class Init:
         self.settle()
         for fd in list(self.orphans):
             self.close_pipe(fd)
-        self.send(DONE, number)
+        self.out.send(DONE, number, pack(remove_shared()) if renew else b"")
 
 
 def main() -> None:
-    """Take the channel away from descriptors 0 and 1, then serve it."""
+    """Take the channel away from descriptors 0 and 1, then serve it. It is one socket, or a pipe for each direction."""
+    socket = os.fstat(0).st_mode & 0o170000 == 0o140000
     os.dup2(0, CHANNEL_FD, inheritable=False)
+    os.dup2(0 if socket else 1, CHANNEL_FD + 1, inheritable=False)
     nothing = os.open("/dev/null", os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
     os.close(nothing)
     os.umask(0o022)
     os.chdir("/")
-    Init(CHANNEL_FD).loop()
+    Init(CHANNEL_FD, CHANNEL_FD + 1).loop()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from sandbox.ports import Mount
 from sandbox.settings import Settings
 
 INSIDE = "/.autoclave"
-_PARTS = ("wire", "init_system", "init_files", "init")
+_PARTS = ("wire", "init_system", "init_files", "init_outbox", "init")
 _IMPORT_OF_OURS = re.compile(r"^from sandbox\.[\w.]+ import (?:\([^)]*\)|[^(\n]*)\n", re.MULTILINE)
 _SURVEY = """
 import os, select, time, _signal, errno, sys

@@ -4,7 +4,7 @@ A frame is `length u32 | kind u8 | id u32 | payload`, big-endian; a list is `len
 program that runs inside (see `init.py`): Python 3.9, no import but builtins.
 """
 
-RUN, STDIN, STDIN_END, KILL, READ, WRITE, DATA, COMMIT, QUIESCE, PING, FACTS = range(1, 12)  # from the host
+RUN, STDIN, STDIN_END, KILL, READ, WRITE, DATA, COMMIT, QUIESCE, PING, FACTS, RENEW = range(1, 13)  # from the host
 HELLO, OUT, ERR, EXIT, CREDIT, CHUNK, DONE, FAIL = range(64, 72)  # to the host
 
 HEADER = 9
