@@ -66,12 +66,17 @@ class Overlay(Copy):
         return LayeredTree(layers)
 
     def beyond(self, layout: Layout) -> int:
-        return allocated(PlainTree(layout.upper or layout.layers[0]))
+        """A file that was only opened for writing was copied up whole (a server opens all its tables so, for our probes too): it
+        counts with what it has grown."""
+        if layout.upper is None:
+            return allocated(PlainTree(layout.layers[0]))
+        lower = LayeredTree(layout.layers)
+        return allocated(PlainTree(layout.upper), known=lambda path: _held(lower, path))
 
     def seal_needs(self, layout: Layout) -> int:
         if layout.upper is not None and len(layout.layers) >= MOST_LAYERS:
             return allocated(self.tree(layout))
-        return self.beyond(layout)
+        return allocated(PlainTree(layout.upper or layout.layers[0]))
 
     def seal(self, layout: Layout, holder: Path) -> tuple[str, ...]:
         target = holder / "tree"
@@ -88,3 +93,12 @@ class Overlay(Copy):
         else:
             copy_tree(PlainTree(layout.upper), target, xattr_name=without_bookkeeping)
         return (str(target), *layout.layers)
+
+
+def _held(lower: LayeredTree, path: str) -> int:
+    """Return the bytes that a file of the layers takes; nothing where there is none, or it cannot be looked at."""
+    try:
+        node = lower.node(path)
+    except OSError:
+        return 0
+    return node.status.st_blocks * 512 if node is not None and node.kind == "file" else 0

@@ -364,6 +364,18 @@ async def test_usage_is_what_lies_beyond_the_origin(
     assert 2_000_000 <= await clone.usage_bytes() - fresh < 2_300_000
 
 
+async def test_what_is_only_opened_for_writing_is_not_written(
+    storage: Storage, inside: Inside, sealed_state: Callable[[], asyncio.Task[SealedDir]]
+) -> None:
+    """An overlay copies such a file up whole, and servers open all their files so, whoever asks them."""
+    clone = await storage.clone(await sealed_state())
+    fresh = await clone.usage_bytes()
+    act(inside, clone, "find . -type f -exec sh -c ': >>\"$1\"' - {} ';'")
+    assert await clone.usage_bytes() - fresh < 100_000
+    act(inside, clone, "head -c 500000 /dev/urandom >>large; sync large")
+    assert 450_000 <= await clone.usage_bytes() - fresh < 700_000
+
+
 async def test_a_subvolume_in_a_state_is_refused_rather_than_lost(storage: Storage, method: str) -> None:
     if method != "btrfs":
         return

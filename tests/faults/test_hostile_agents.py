@@ -129,8 +129,7 @@ async def as_seeded(session: Any) -> None:
     assert count <= 5, f"{count} processes in a fresh session"
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.acceptance
+@pytest.mark.timeout(600)
 async def test_whatever_an_agent_does_the_next_session_is_clean(
     till: LoadedEnvironment, settings: Settings, nothing_left: None
 ) -> None:
@@ -138,10 +137,10 @@ async def test_whatever_an_agent_does_the_next_session_is_clean(
         done: dict[TrajectoryId, str] = {}
         for act in ACTS:
             async with AsyncExitStack() as held:  # the agent's connections outlive its session
-                async with pool.session("till", wait=120, ttl=120) as session:
+                async with pool.session("till", wait=120, ttl=600) as session:
                     await act(session, held)
                 done[session.trajectory_id] = act.__name__
-                async with pool.session("till", wait=120, ttl=60) as following:
+                async with pool.session("till", wait=120, ttl=600) as following:
                     assert following.lease.sequence > session.lease.sequence or following.lease.namespace != session.lease.namespace
                     await as_seeded(following)
                 done[following.trajectory_id] = f"after {act.__name__}"
@@ -163,7 +162,7 @@ async def test_a_hook_that_ends_well_and_did_nothing_is_found_out_each_time(
 ) -> None:
     async with Pool.open([till.with_reset(ResetMethod.HOOK)], size=1, settings=settings) as pool:
         for where, what in LEAKS:
-            async with pool.session("till", wait=120, ttl=60) as session:
+            async with pool.session("till", wait=120, ttl=600) as session:
                 if where == "box":
                     await session.write_file("/workspace/left", b"x")
                 else:
@@ -173,24 +172,24 @@ async def test_a_hook_that_ends_well_and_did_nothing_is_found_out_each_time(
             assert clearance.state is ClearanceState.QUARANTINED, what
             story = await pool.why(session.trajectory_id)
             assert story["window"]["mismatches"], what
-            async with pool.session("till", wait=120, ttl=60) as following:
+            async with pool.session("till", wait=120, ttl=600) as following:
                 await as_seeded(following)
             await pool.cleared([following.trajectory_id], timeout=120)
 
 
-@pytest.mark.acceptance
+@pytest.mark.timeout(600)
 async def test_under_a_hook_locks_end_with_their_session_and_what_stays_is_quarantined(
     till: LoadedEnvironment, settings: Settings, nothing_left: None
 ) -> None:
     async with Pool.open([till.with_reset(ResetMethod.HOOK)], size=1, settings=settings) as pool:
         for act in (holds_a_lock, holds_an_advisory_lock, keeps_a_connection, prepares_a_transaction):
             async with AsyncExitStack() as held:
-                async with pool.session("till", wait=120, ttl=60) as session:
+                async with pool.session("till", wait=120, ttl=600) as session:
                     await act(session, held)
                 state = (await pool.cleared([session.trajectory_id], timeout=120))[session.trajectory_id].state
                 leaves = act in (prepares_a_transaction, keeps_a_connection)  # its temporary table left a schema in the catalog
                 assert state is (ClearanceState.QUARANTINED if leaves else ClearanceState.CLEARED), act.__name__
-                async with pool.session("till", wait=120, ttl=60) as following:
+                async with pool.session("till", wait=120, ttl=600) as following:
                     await as_seeded(following)
 
 
@@ -203,7 +202,7 @@ async def test_a_session_past_its_deadline_is_ended_and_its_handle_is_dead(
         connection = await connect(session, held)
         with pytest.raises(SessionExpired):
             await session.run(["sleep", "60"], limit_s=60)
-        async with pool.session("till", wait=60, ttl=60) as following:
+        async with pool.session("till", wait=120, ttl=600) as following:
             await as_seeded(following)
             with pytest.raises(SessionExpired):
                 await session.read_file("/workspace/a.txt")
@@ -218,9 +217,9 @@ async def test_a_handle_of_before_the_reset_reaches_nothing(
     till: LoadedEnvironment, settings: Settings, nothing_left: None
 ) -> None:
     async with Pool.open([till], size=1, settings=settings) as pool:
-        async with pool.session("till", wait=120, ttl=60) as session:
+        async with pool.session("till", wait=120, ttl=600) as session:
             address = session.endpoint("db")
-        async with pool.session("till", wait=60, ttl=60) as following:
+        async with pool.session("till", wait=120, ttl=600) as following:
             for use in (
                 session.run(["true"]),
                 session.write_file("/workspace/late", b"x"),

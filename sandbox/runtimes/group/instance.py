@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 from sandbox.aio import run_shielded
@@ -75,9 +76,8 @@ class GroupInstance:
         await world.start(generation)
         self._world, self.generation = world, generation
         self._revoked, self._used, self._stopped = False, False, None
-        self._watcher = asyncio.ensure_future(
-            watch_disk(self._usage, lambda: self._used, self.plans.spec.limits.disk_mb, self._stop, self.namespace)
-        )
+        usage, stop, limit_mb = partial(self._usage, world), partial(self._stop, world), self.plans.spec.limits.disk_mb
+        self._watcher = asyncio.ensure_future(watch_disk(usage, lambda: self._used, limit_mb, stop, self.namespace))
 
     @property
     def closed(self) -> bool:
@@ -173,7 +173,7 @@ class GroupInstance:
 
     async def _revoke(self, *, keep_servers: bool) -> None:
         self._revoked = True
-        self._cancel_watch()
+        await self._end_watch()
         self.sockets.revoke()
         if self._world is None:
             return
@@ -251,7 +251,7 @@ class GroupInstance:
 
     async def _snapshot_now(self) -> Snapshot:
         world, generation = self.world, self.generation
-        self._cancel_watch()
+        await self._end_watch()
         try:
             self.sockets.revoke()
             await world.kill_agent()
@@ -295,19 +295,23 @@ class GroupInstance:
         """Nothing runs and nothing can be reached any more; the state is still there."""
         await self._revoke(keep_servers=False)
 
-    def _cancel_watch(self) -> None:
+    async def _end_watch(self) -> None:
+        """Wait for the watch too: one that is stopping a session has done so when this returns, and stops nobody else's."""
         watcher, self._watcher = self._watcher, None
-        if watcher is not None and watcher is not asyncio.current_task():
+        if watcher is not None:
             watcher.cancel()
+            await asyncio.wait({watcher})
+            if not watcher.cancelled() and (error := watcher.exception()) is not None:  # the ending that follows meets it again
+                log.warning("disk watch failed", extra={"namespace": self.namespace, "reason": str(error)})
 
-    async def _usage(self) -> int:
-        return self._written + await self.world.written_bytes()
+    async def _usage(self, world: World) -> int:
+        return self._written + await world.written_bytes()
 
-    async def _stop(self, reason: str) -> None:
+    async def _stop(self, world: World, reason: str) -> None:
         """End the agent's work for a bound that it passed; the servers end too, since they may be what writes."""
         self._stopped = reason
         self.sockets.revoke()
-        await self.world.kill()
+        await world.kill()
 
     def _later(self, world: World) -> None:
         """Remove an old lineage's clones off the critical path."""

@@ -108,10 +108,13 @@ class Live:
             await self.kill(sockets)
 
     async def kill(self, sockets: SocketDirs) -> None:
-        """End the server's sandbox, whatever it is doing."""
-        sandbox, self.sandbox = self.sandbox, None
-        path, self._socket_dir = self._socket_dir, None
+        """End the server's sandbox, whatever it is doing. Whoever else asks meanwhile waits too."""
+        sandbox, path = self.sandbox, self._socket_dir
         if sandbox is not None:
             await sandbox.kill()
+            if self.sandbox is sandbox:
+                self.sandbox = None
         if path is not None:
             sockets.drop(path)
+            if self._socket_dir == path:
+                self._socket_dir = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from sandbox.aio import run_shielded
 from sandbox.errors import AutoclaveError
 
 
@@ -20,9 +21,14 @@ async def together(*steps: Coroutine[Any, Any, Any]) -> None:
 
 
 async def all_of(*steps: Coroutine[Any, Any, Any]) -> None:
-    """Run every step to its end, whatever becomes of the others; then raise the first error."""
-    done = await asyncio.wait([asyncio.ensure_future(step) for step in steps]) if steps else (set(), set())
-    errors = [error for task in done[0] if (error := task.exception()) is not None]
+    """Run every step to its end, whatever becomes of the others, also when the caller is cancelled; then raise the first error."""
+    if steps:
+        await run_shielded(_all_of(steps))
+
+
+async def _all_of(steps: Sequence[Coroutine[Any, Any, Any]]) -> None:
+    done, _ = await asyncio.wait([asyncio.ensure_future(step) for step in steps])
+    errors = [error for task in done if (error := task.exception()) is not None]
     if errors:
         raise next((e for e in errors if isinstance(e, AutoclaveError)), errors[0])
 

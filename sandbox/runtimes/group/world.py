@@ -125,9 +125,12 @@ class World:
         await self.lives[name].stop_server(resource, self._sockets)
 
     async def kill_agent(self) -> None:
-        agent, self.agent = self.agent, None
+        """Whoever else asks meanwhile waits too: no caller goes on before it is dead."""
+        agent = self.agent
         if agent is not None:
             await agent.kill()
+            if self.agent is agent:
+                self.agent = None
 
     async def kill(self) -> None:
         """End every process, and wait until they are dead."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from sandbox.errors import InstanceLost, LimitReached, ResetFailed
 from sandbox.model import Limits, Role, TaskSpec
 from sandbox.ports import Instance, Runtime
+from sandbox.runtimes.group.instance import GroupInstance
 from sandbox.runtimes.namespaces import create
 from sandbox.storage import open_storage
 
@@ -282,6 +283,31 @@ async def test_a_session_that_fills_its_disk_is_stopped(begin: Begin, world_chan
         await instance.run(["true"])
     await instance.restore(built.golden, 2)
     assert await shell(instance, "ls") == "code\ndocs"
+
+
+async def test_who_ends_an_instance_that_is_being_ended_waits_until_it_is_dead(instance: Instance) -> None:
+    """The disk watch may be stopping a session at the moment at which its lease ends."""
+    world = cast("GroupInstance", instance).world
+    boxes = tuple(world.sandboxes)
+    assert len(boxes) >= 2
+    first = asyncio.create_task(world.kill())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    await world.kill()
+    assert [box for box in boxes if not await box.wait(0)] == []
+    await first
+
+
+async def test_a_reset_in_place_waits_for_a_stop_that_the_disk_watch_began(begin: Begin, world_changed: Any) -> None:
+    instance = await begin(world_changed(limits=Limits(disk_mb=60, file_mb=50), method="clean"))
+    boxes = tuple(cast("GroupInstance", instance).world.sandboxes)
+    with pytest.raises(LimitReached, match=r"limits\.disk_mb is 60"):
+        await instance.run(["/bin/sh", "-c", "for i in 1 2 3 4; do head -c 20000000 /dev/zero > big$i; done; sleep 60"], limit_s=70)
+    await instance.revoke()
+    assert [box for box in boxes if not await box.wait(0)] == []
+    await instance.reset_in_place(2, hook=None)
+    assert await shell(instance, "ls /workspace") == "code\ndocs"
+    assert await ask(instance, "select count(*) from items") == "500"
 
 
 async def test_closing_twice_is_fine(instance: Instance) -> None:
