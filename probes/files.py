@@ -53,9 +53,10 @@ class FilesProbe:
         try:
             tree = context.subject.tree(self.resource, self.options.state)
         except (InstanceLost, LookupError):
-            if not self.options.owner:
+            if not self.options.owner and not self.options.running:
                 raise
-            return Findings(fields={TOP: "no such directory: a resource lies there"})
+            why = "a resource lies there" if self.options.owner else "its server keeps nothing on disk"
+            return Findings(fields={TOP: f"no such directory: {why}"})
         return Findings(fields=await in_thread(self._read, tree, context))
 
     def skip(self, path: str) -> bool:

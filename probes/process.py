@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
+from probes.browser.running import browsers_of, without_noise, without_parts
 from probes.canonical import name_of
 from probes.kinds import Options, digest_of_kind, read_options
 from probes.probe import Findings, ProbeContext
@@ -65,8 +66,9 @@ class ProcessProbe:
         return Findings(fields=last)
 
     async def _now(self, context: ProbeContext) -> Mapping[str, str]:
-        fields = process_fields(await context.subject.processes())
-        fields |= listener_fields(await context.subject.listeners(), connected=self.options.sockets)
+        browsers = browsers_of(context.subject.environment)
+        fields = process_fields(without_parts(await context.subject.processes(), browsers))
+        fields |= listener_fields(without_noise(await context.subject.listeners(), browsers), connected=self.options.sockets)
         if self.options.mounts:
             for role in Role:
                 fields[f"mounts/{role}"] = "\n".join(map(name_of, await context.subject.mounts(role)))

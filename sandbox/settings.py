@@ -47,6 +47,7 @@ class Settings:
     durability: str = "normal"  # or "full": survives a power cut
     postgres_bin: Path | None = None
     bwrap: Path | None = None
+    chromium: Path | None = None
     disk_budget_mb: int = 20_000
     extra_environments: tuple[Path, ...] = ()
 
@@ -83,6 +84,7 @@ def load(environ: Mapping[str, str] | None = None, *, home: Path | None = None) 
         durability=env.get("AUTOCLAVE_DURABILITY", "normal"),
         postgres_bin=Path(env["AUTOCLAVE_PG_BIN"]) if env.get("AUTOCLAVE_PG_BIN") else None,
         bwrap=Path(env["AUTOCLAVE_BWRAP"]) if env.get("AUTOCLAVE_BWRAP") else None,
+        chromium=Path(env["AUTOCLAVE_CHROMIUM"]) if env.get("AUTOCLAVE_CHROMIUM") else None,
         disk_budget_mb=int(env.get("AUTOCLAVE_DISK_BUDGET_MB", "20000")),
         extra_environments=extra,
     )

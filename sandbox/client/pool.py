@@ -11,14 +11,16 @@ from sandbox.client.connection import HEARTBEAT_S, Connection
 from sandbox.client.place import ours_alone, socket_path
 from sandbox.errors import PoolBroken, RuntimeUnavailable
 from sandbox.model import Clearance, Depth, ExecResult, Lease, NamespaceId, Recall, Score, Snapshot, TrajectoryId
+from sandbox.pages import Pages, is_browser
 from sandbox.settings import Settings, load
 
 
 class RemoteSession:
     """A session on another process's pool; the same names as `Session`."""
 
-    def __init__(self, connection: Connection, grant: Mapping[str, Any]) -> None:
+    def __init__(self, connection: Connection, pages: Pages, grant: Mapping[str, Any]) -> None:
         self._connection = connection
+        self._pages = pages
         self._endpoints: Mapping[str, str] = grant["endpoints"]
         self.lease: Lease = grant["lease"]
         self.environment: str = grant["environment"]
@@ -64,17 +66,22 @@ class RemoteSession:
     async def write_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         await self._call("write_file", path=path, data=data, mode=mode)
 
-    async def page(self) -> Any:
-        raise RuntimeUnavailable(
-            f"environment {self.environment} has no browser resource", fix="use an environment with a `browser` resource"
-        )
+    async def page(self, resource: str | None = None) -> Any:
+        """Return a Playwright page: the first tab of the environment's browser (of `resource`, where it has several)."""
+        addresses = [self.endpoint(resource)] if resource else list(self._endpoints.values())
+        found = next((a for a in addresses if is_browser(a)), None)
+        if found is None:
+            raise RuntimeUnavailable(
+                f"environment {self.environment} has no browser resource", fix="use an environment with a `browser` resource"
+            )
+        return await self._pages.page(self.lease.id, found)
 
     async def snapshot(self) -> Snapshot:
         snapshot: Snapshot = await self._call("snapshot")
         return snapshot
 
     async def fork(self, snapshot: Snapshot, *, wait: float = 30.0, ttl: float | None = None) -> RemoteSession:
-        return RemoteSession(self._connection, await self._call("fork", snapshot=snapshot, wait=wait, ttl=ttl))
+        return RemoteSession(self._connection, self._pages, await self._call("fork", snapshot=snapshot, wait=wait, ttl=ttl))
 
     async def score(self) -> Score:
         score: Score = await self._call("score")
@@ -92,6 +99,8 @@ class RemoteSession:
                 await self._call("release", outcome=outcome)
             except PoolBroken:
                 self.outcome = "lost"
+            finally:
+                await self._pages.forget(self.lease.id)
 
     async def _call(self, method: str, **params: Any) -> Any:
         return await self._connection.call(f"session.{method}", session=self.lease.id, **params)
@@ -103,6 +112,7 @@ class RemotePool:
     def __init__(self, settings: Settings, *, heartbeat_s: float = HEARTBEAT_S) -> None:
         self._path = socket_path(settings)
         self._connection = Connection(self._path, heartbeat_s=heartbeat_s)
+        self._pages = Pages()
 
     async def __aenter__(self) -> Self:
         if not self._path.parent.exists():
@@ -112,7 +122,10 @@ class RemotePool:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self._connection.__aexit__(kind, error, trace)
+        try:
+            await self._pages.close()
+        finally:
+            await self._connection.__aexit__(kind, error, trace)
 
     @asynccontextmanager
     async def session(
@@ -155,7 +168,7 @@ class RemotePool:
             group=group,
             holder=holder,
         )
-        return RemoteSession(self._connection, grant)
+        return RemoteSession(self._connection, self._pages, grant)
 
     async def clearance(self, trajectories: Sequence[str]) -> Mapping[TrajectoryId, Clearance]:
         found: Mapping[TrajectoryId, Clearance] = await self._connection.call("clearance", trajectories=list(trajectories))

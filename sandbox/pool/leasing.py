@@ -19,6 +19,7 @@ from sandbox.aio import run_shielded
 from sandbox.errors import AutoclaveError, EnvironmentInvalid, LedgerConflict, LimitReached, PoolBroken, PoolBusy, ResetFailed
 from sandbox.lifecycle import Event, State
 from sandbox.model import Depth, Lease, LeaseId, Snapshot, TrajectoryId
+from sandbox.pages import Pages
 from sandbox.pool.crew import Crew
 from sandbox.pool.members import Namespace, Ports, Prepared, StartState
 from sandbox.pool.preparation import Preparer
@@ -54,6 +55,7 @@ class Leasing:
         self.unfinished: list[Session] = []  # ended for their holders, but the ledger could not write it yet
         self.idle = asyncio.Event()  # no session is open
         self.idle.set()
+        self.pages = Pages()
         self._preparer = preparer
         self._resetter = resetter
         self._crew = crew

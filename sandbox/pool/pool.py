@@ -257,6 +257,7 @@ class Pool:
             self._crew.end_duties()
             await self._crew.quiet()
             await self._last_checks()
+            await self._leasing.pages.close()
             await self._retire_all()
             await self._crew.stop()
 

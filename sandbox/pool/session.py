@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 
 from sandbox.errors import EnvironmentInvalid, InstanceLost, LimitReached, RuntimeUnavailable, SessionExpired, StaleGeneration
 from sandbox.model import ExecResult, Lease, Score, Snapshot, SnapshotId, TrajectoryId
+from sandbox.pages import Pages, is_browser
 from sandbox.pool.members import Namespace, Ports
 from sandbox.ports import Instance
 
@@ -27,6 +28,8 @@ class SessionHost(Protocol):
 
     @property
     def ports(self) -> Ports: ...
+    @property
+    def pages(self) -> Pages: ...
     async def fork(self, parent: Session, snapshot: Snapshot, *, wait: float, ttl: float) -> Session: ...
     async def end(self, session: Session, *, outcome: str) -> None: ...
 
@@ -114,12 +117,21 @@ class Session:
         async with self._acting("write_file") as instance:
             await instance.write_file(path, data, mode=mode)
 
-    async def page(self) -> Any:
-        """A Playwright page on the environment's browser; no runtime of this version has one."""
-        self._fence("page")
-        raise RuntimeUnavailable(
-            f"environment {self.environment} has no browser resource", fix="use an environment with a `browser` resource"
-        )
+    async def page(self, resource: str | None = None) -> Any:
+        """Return a Playwright page: the first tab of the environment's browser (of `resource`, where it has several)."""
+        async with self._acting("page"):
+            address = self._browser(resource)
+            return await self._host.pages.page(self.lease.id, address)
+
+    def _browser(self, resource: str | None) -> str:
+        names = [resource] if resource else [r.name for r in self.namespace.environment.spec.resources]
+        found = next((a for n in names if is_browser(a := self._instance.endpoint(n))), None)
+        if found is None:
+            what = f"resource {resource} is no browser" if resource else "it has no browser resource"
+            raise RuntimeUnavailable(
+                f"no page in environment {self.environment}: {what}", fix="use an environment with a `browser` resource"
+            )
+        return found
 
     async def snapshot(self) -> Snapshot:
         """Save the state as it is. Resources are stopped cleanly and started again: connections are lost."""
@@ -181,7 +193,10 @@ class Session:
 
     async def revoke(self) -> None:
         """Take this session's access away; the pool does so when the lease ends."""
-        await self._instance.revoke()
+        try:
+            await self._instance.revoke()
+        finally:
+            await self._host.pages.forget(self.lease.id)
 
     def _fence(self, action: str) -> None:
         if self.outcome == "expired" or (self.outcome is None and self.has_expired):

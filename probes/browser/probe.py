@@ -1,0 +1,58 @@
+"""The probe of a browser."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from probes.browser.live import read_live
+from probes.kinds import Options, digest_of_kind, read_options, resource_of
+from probes.manifest import Digests, read_whole
+from probes.probe import Findings, ProbeContext
+from sandbox.aio import in_thread
+from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
+from sandbox.resources.browser import cdp
+
+
+class BrowserOptions(Options):
+    """Nothing can be set yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowserProbe:
+    """Reads a whole browser."""
+
+    name: str
+    resource: str
+    options: BrowserOptions
+    digest: str
+    digests: Digests = field(default_factory=Digests, repr=False, compare=False)
+
+    @property
+    def depth(self) -> Depth:
+        return Depth.QUICK
+
+    @property
+    def alone(self) -> bool:
+        return False
+
+    def depth_of(self, field: str, *, in_place: bool) -> Depth | None:
+        return Depth.QUICK
+
+    async def read(self, context: ProbeContext) -> Findings:
+        async with cdp.connect(context.subject.endpoint(self.resource), timeout=context.limit_s) as browser:
+            fields = await read_live(browser)
+        fields |= await in_thread(self._downloads, context)
+        return Findings(fields=fields)
+
+    def _downloads(self, context: ProbeContext) -> dict[str, str]:
+        tree = context.subject.tree(self.resource, "downloads")
+        found = read_whole(tree, self.digests, lambda path: False)
+        return {f"downloads/{name}": text for name, text in found.items()}
+
+
+def create(spec: ProbeSpec, environment: EnvironmentSpec) -> BrowserProbe:
+    """Make the probe of a `browser` resource."""
+    options = read_options(spec, BrowserOptions, environment)
+    return BrowserProbe(
+        name=spec.name, resource=resource_of(spec, environment), options=options, digest=digest_of_kind(spec, options)
+    )

@@ -1,0 +1,84 @@
+"""Playwright pages on the browsers of sessions. The only module that uses Playwright, which is loaded with the first page."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from sandbox.aio import run_shielded
+from sandbox.errors import InstanceLost, RuntimeUnavailable
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page
+
+log = logging.getLogger(__name__)
+CONNECT_S = 60.0
+_CLOSE_S = 10.0
+_FIX = "pip install 'autoclave[browser]'; no browser need be downloaded"
+
+
+def is_browser(address: str) -> bool:
+    """True for the address of something that speaks the DevTools protocol."""
+    return address.startswith(("ws+unix://", "ws://"))
+
+
+class Pages:
+    """One Playwright for all sessions of a pool, and one connection for each session that asked for a page."""
+
+    def __init__(self) -> None:
+        self._playwright: Any = None
+        self._starting = asyncio.Lock()
+        self._browsers: dict[str, Browser] = {}
+
+    async def page(self, session: str, address: str) -> Page:
+        """Return the first tab of the session's browser. Raises RuntimeUnavailable or InstanceLost."""
+        browser = self._browsers.get(session)
+        if browser is None or not browser.is_connected():
+            browser = self._browsers[session] = await self._connect(address)
+        contexts = browser.contexts
+        context = contexts[0] if contexts else await browser.new_context()
+        return context.pages[0] if context.pages else await context.new_page()
+
+    async def _connect(self, address: str) -> Browser:
+        driver = await self._driver()
+        from playwright.async_api import Error
+
+        try:
+            browser: Browser = await driver.chromium.connect_over_cdp(address, timeout=CONNECT_S * 1000)
+        except Error as error:
+            raise InstanceLost(f"the session's browser does not answer: {error.message.splitlines()[0]}") from error
+        return browser
+
+    async def _driver(self) -> Any:
+        async with self._starting:
+            if self._playwright is None:
+                try:
+                    from playwright.async_api import async_playwright
+                except ImportError as error:
+                    raise RuntimeUnavailable("Playwright is not installed", fix=_FIX) from error
+                self._playwright = await async_playwright().start()
+            return self._playwright
+
+    async def forget(self, session: str) -> None:
+        """End a session's connection, whatever state its browser is in."""
+        browser = self._browsers.pop(session, None)
+        if browser is not None:
+            await run_shielded(_quietly(browser.close(), "connection"))
+
+    async def close(self) -> None:
+        """End every connection and Playwright itself."""
+        for session in list(self._browsers):
+            await self.forget(session)
+        playwright, self._playwright = self._playwright, None
+        if playwright is not None:
+            await run_shielded(_quietly(playwright.stop(), "driver"))
+
+
+async def _quietly(ending: Any, what: str) -> None:
+    """What is being thrown away may fail or hang on the way."""
+    try:
+        async with asyncio.timeout(_CLOSE_S):
+            await ending
+    except Exception as error:  # noqa: BLE001 - Playwright's errors have no common base that can be named without loading it
+        log.warning("browser not left in order", extra={"event": "pages.close", "part": what, "reason": str(error)})
