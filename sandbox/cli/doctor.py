@@ -82,10 +82,16 @@ def _packages(_: Settings) -> Iterator[Finding]:
 
 def _namespaces(settings: Settings) -> Iterator[Finding]:
     from sandbox import binaries
-    from sandbox.runtimes.namespaces import limits
+    from sandbox.runtimes.namespaces import limits, rootfs
 
     program = binaries.bubblewrap(settings)
     yield Finding(name="bubblewrap", ok=True, detail=f"{program.version} ({program.path})")
+    hidden = [str(path) for path in rootfs.hidden_directories()]
+    yield Finding(
+        name="tasks hidden",
+        ok=True,
+        detail=f"sandboxes see nothing in {', '.join(hidden)}" if hidden else "no environment's package lies where sandboxes look",
+    )
     groups = limits.detected(settings)
     for controller in ("memory", "pids", "cpu"):
         if controller in groups.bases:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import envs
+from envs import define
 from sandbox import Pool
+from sandbox.runtimes.namespaces import rootfs
 from sandbox.settings import Settings
 
 pytestmark = pytest.mark.namespaces
@@ -96,4 +98,25 @@ async def test_the_start_state_of_a_task_holds_nothing_of_its_solution(settings:
             wanted = "\0".join([task.prompt, task.id, *([change["old"]] if len(change["old"]) > 30 else [])])
             found = await session.run([system_python(), "-c", SEARCH], stdin=wanted.encode(), limit_s=60)
             assert (found.exit_code, found.text) == (0, ""), found
+        await pool.cleared([session.trajectory_id], timeout=60)
+
+
+async def test_a_package_below_a_system_directory_is_empty_inside(
+    settings: Settings, passable_dir: Path, nothing_left: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if ours were installed there: the host's /usr is mounted, and with it would be every task and solution."""
+    place = next(
+        path for path in sorted(Path("/usr/share").iterdir()) if path.is_dir() and not path.is_symlink() and any(path.iterdir())
+    )
+    monkeypatch.setattr(rootfs, "hidden_directories", lambda: rootfs.below_roots([place]))
+    described = {
+        "name": "box",
+        "version": "1",
+        "resources": {"box": {"kind": "files", "files": {"a": "1"}, "target": "/workspace"}},
+    }
+    async with Pool.open([define(described, passable_dir)], size=1, settings=settings) as pool:
+        async with pool.session("box", wait=120, ttl=120) as session:
+            script = f"ls -A {place}; touch {place}/x && echo written; umount {place} && echo gone; ls /usr/share | head -1"
+            seen = await session.run(["sh", "-c", script], limit_s=20)
+            assert len(seen.text.split()) == 1, seen
         await pool.cleared([session.trajectory_id], timeout=60)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
-from sandbox import staging
+from sandbox import plugins, staging
 from sandbox.errors import EnvironmentInvalid
 from sandbox.settings import Settings
 
@@ -50,9 +52,37 @@ def arguments(settings: Settings, root: str, *, uid: int, gid: int, home: str, h
             found += ["--symlink", os.readlink(path).lstrip("/"), f"/{name}"]
         elif path.is_dir():
             found += ["--ro-bind", str(path), str(path)]
+    found += masked(hidden_directories())
     etc = etc_directory(settings, uid=uid, gid=gid, home=home, hostname=hostname)
     found += ["--ro-bind", str(etc), "/etc", "--ro-bind-try", _BOUND, _BOUND, "--dir", "/var"]
     return [*found, "--symlink", "../tmp", "/var/tmp", "--symlink", "../run", "/var/run"]
+
+
+@functools.cache
+def hidden_directories() -> tuple[Path, ...]:
+    """Return the directories of ours, and of packages that bring environments, that lie below what every sandbox sees: their tasks
+    and solutions are not the agent's to read. Remembered: packages are not installed while the manager runs."""
+    tops = {"sandbox", "probes", "envs", "rollout"}
+    tops |= {point.module.partition(".")[0] for points in plugins.offered(plugins.Group.ENVIRONMENTS).values() for point in points}
+    return below_roots(path for top in sorted(tops) for path in _places(top))
+
+
+def below_roots(directories: Iterable[Path]) -> tuple[Path, ...]:
+    """Keep the directories that lie in the host's system directories, by their real paths."""
+    roots = [Path("/usr"), *(path for name in _SYSTEM if (path := Path("/") / name).is_dir() and not path.is_symlink())]
+    real = dict.fromkeys(path.resolve() for path in directories)
+    return tuple(path for path in real if path.is_dir() and any(path.is_relative_to(root) for root in roots))
+
+
+def masked(directories: Iterable[Path]) -> list[str]:
+    """Return the arguments that put something empty and read-only over each."""
+    return [argument for path in directories for argument in ("--tmpfs", str(path), "--remount-ro", str(path))]
+
+
+def _places(package: str) -> list[Path]:
+    """Return where a top-level package lies, without importing it."""
+    spec = find_spec(package)
+    return [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
 
 
 def _image(root: str) -> list[str]:
