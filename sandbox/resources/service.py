@@ -8,6 +8,7 @@
     seed = "seed/api"
     http = "/health"           # ready when this path answers with a status below 500; else when the socket accepts
     env = { MODE = "test" }
+    uses = ["db"]              # resources whose servers it talks to: it sees their sockets at /run/<name>, and starts after them
 
 The agent finds the socket at /run/<name>/service.sock (variable <NAME>_SOCKET). Servers share no network with the agent, so one
 that listens on TCP only cannot be reached.
@@ -44,6 +45,7 @@ class ServiceOptions(options.Options):
     seed: str | None = None
     http: str | None = Field(None, pattern=r"^/")
     env: dict[str, str] = Field(default_factory=dict)
+    uses: list[str] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _seed_needs_state(self) -> ServiceOptions:
@@ -82,7 +84,9 @@ class Service:
         argv = tuple(word.replace("{socket}", f"{_SOCKET_DIR}/{SOCKET}") for word in self._options.argv)
         # The socket is made for the agent, who has another user id: the mask must not take that away.
         argv = ("/bin/sh", "-c", 'umask 0; exec "$@"', "sh", *argv)
-        return ServerPlan(argv=argv, env=dict(self._options.env), binds=binds, socket_dir=_SOCKET_DIR)
+        return ServerPlan(
+            argv=argv, env=dict(self._options.env), binds=binds, socket_dir=_SOCKET_DIR, peers=tuple(self._options.uses)
+        )
 
     def agent_env(self) -> Mapping[str, str]:
         return {f"{self._spec.name.upper().replace('-', '_')}_SOCKET": self.endpoint(f"/run/{self._spec.name}")}

@@ -81,3 +81,34 @@ async def test_a_service_that_ends_at_once_says_what_it_said(make: Any, runtime:
     world = make({"api": ("service", {"argv": ["/bin/sh", "-c", "echo no such thing >&2; exit 1"]})})
     with pytest.raises(InstanceLost, match="no such thing"):
         await runtime.build(world)
+
+
+async def test_a_service_talks_to_the_servers_that_it_uses(
+    make: Any, runtime: Runtime, begin: Callable[..., Awaitable[Instance]], api: Any, tmp_path: Path
+) -> None:
+    front = """
+import http.server, socket, socketserver, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        with socket.socket(socket.AF_UNIX) as back:
+            back.connect("/run/api/service.sock")
+            back.sendall(b"GET /count HTTP/1.0\\r\\n\\r\\n")
+            body = back.makefile("rb").read().partition(b"\\r\\n\\r\\n")[2]
+        self.send_response(200); self.end_headers(); self.wfile.write(b"api says " + body)
+    def address_string(self): return "client"
+    def log_message(self, *words): pass
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer): pass
+Server(sys.argv[1], Handler).serve_forever()
+"""
+    argv = ["/usr/bin/python3", "-I", "-c", front, "{socket}"]
+    world = make({**api, "front": ("service", {"argv": argv, "uses": ["api"]})})
+    golden = await runtime.build(world)
+    try:
+        instance = await begin(world, golden)
+        assert await get(instance.endpoint("front"), "/") == b"api says 42"
+        await instance.restore(golden, 2)
+        assert await get(instance.endpoint("front"), "/") == b"api says 42"
+        await instance.close()
+    finally:
+        for sealed in golden.dirs:
+            await runtime.storage.remove(sealed)
