@@ -25,6 +25,7 @@ from sandbox.binaries import bubblewrap
 from sandbox.errors import RuntimeUnavailable
 from sandbox.model import Role
 from sandbox.ports import Mount
+from sandbox.runtimes.docker import labels
 from sandbox.settings import AGENT_UID, SERVER_UID, Settings, Users
 
 _MISSING: Counter[str] = Counter()
@@ -191,14 +192,16 @@ def settings(passable_dir: Path) -> Iterator[Settings]:
     tag = secrets.token_hex(4)
     shm, run = Path("/dev/shm"), Path(f"/tmp/ac-{tag}")
     scratch = shm / f"autoclave-test-{tag}" if os.access(shm, os.W_OK) else base.scratch
-    yield Settings(home=base.home, store=base.store, scratch=scratch, run=run, users=base.users)
+    made = Settings(home=base.home, store=base.store, scratch=scratch, run=run, users=base.users)
+    yield made
+    _forget_on_engine(made)
     _remove(scratch)
     _remove(run)
 
 
 @pytest.fixture
 def nothing_left(settings: Settings) -> Iterator[None]:
-    """Fail after the test when a process, mount, clone or socket of these settings is left."""
+    """Fail after the test when a process, mount, clone, socket, container, network or volume of these settings is left."""
     yield
     found = leftovers(settings)
     assert not found, "left behind:\n" + "\n".join(found)
@@ -275,7 +278,26 @@ def leftovers(settings: Settings) -> list[str]:
     for name in ("clones", "trash"):
         for top in {settings.store, settings.scratch}:
             found += [str(p) for p in (top / name).glob("*")]
+    found += [f"{kind} {name}" for kind in ("container", "network", "volume") for name in on_engine(settings, kind)]
     return found + [str(p) for p in settings.run.glob("*")]
+
+
+def on_engine(settings: Settings, kind: str) -> list[str]:
+    """What carries this home's label on the Docker engine; nothing where the home never used one."""
+    try:
+        label = f"label={labels.HOME}={(settings.home / labels.FILE).read_text().strip()}"
+    except FileNotFoundError:
+        return []
+    listing = ["docker", kind, "ls", "--quiet", "--filter", label, *(["--all"] if kind == "container" else [])]
+    return subprocess.run(listing, check=True, capture_output=True, text=True, timeout=60).stdout.split()
+
+
+def _forget_on_engine(settings: Settings) -> None:
+    """Remove what this home has on the engine, so that a test that failed leaves nothing either; its images go with its store."""
+    for kind in ("container", "network", "volume", "image"):
+        if found := on_engine(settings, kind):
+            force = ["--force"] if kind != "network" else []
+            subprocess.run(["docker", kind, "rm", *force, *found], check=False, capture_output=True, timeout=120)
 
 
 def _remove(directory: Path) -> None:

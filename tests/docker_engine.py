@@ -15,9 +15,11 @@ import fcntl
 import http.client
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -28,6 +30,7 @@ from pathlib import Path
 RUN = Path("/run/autoclave-tests")
 CACHE = Path("/var/cache/autoclave-tests")
 SOCKET, LOG, USERS, STARTING, FACTS = (RUN / name for name in ("docker.sock", "log", "users", "starting", "facts.json"))
+BRIDGE = Path("/sys/class/net/docker0")
 SYSTEM = "unix:///var/run/docker.sock"
 BUILD = Path(__file__).resolve().parents[1] / "images" / "build"
 EXAMPLES = """examples:
@@ -133,6 +136,9 @@ def engine() -> Iterator[Engine]:
             if silent(f"unix://{SOCKET}"):
                 start()
         yield Engine(**json.loads(FACTS.read_text()))
+    time.sleep(0.3)  # if we were the last, the keeper has the lock now: then wait until its engine has gone
+    with USERS.open("a") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)
 
 
 def silent(host: str) -> str:
@@ -173,6 +179,7 @@ def keep() -> int:
     """Run dockerd until nobody holds the users' lock. The first line on stderr is `ready`, or why there is no engine."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _ignore)  # ends by the lock alone
+    before = rules()
     try:
         dockerd = started()
     except NoEngine as error:
@@ -181,9 +188,28 @@ def keep() -> int:
     print("ready", file=sys.stderr, flush=True)
     with USERS.open("a") as users:
         fcntl.flock(users, fcntl.LOCK_EX)
+        empty()
         stop(dockerd)
         tidy()
+        unplug(before)
     return 0
+
+
+def empty() -> None:
+    """Remove the containers, networks and volumes that killed runs left on our engine: nobody uses it, and all of it is tests'."""
+    removals = (
+        ("ps -aq", "rm --force --volumes"),
+        ("network ls -q --filter type=custom", "network rm"),
+        ("volume ls -q", "volume rm"),
+    )
+    environ = {**os.environ, "DOCKER_HOST": f"unix://{SOCKET}"}
+    for listing, removal in removals:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            found = subprocess.run(
+                ["docker", *listing.split()], env=environ, capture_output=True, timeout=60, check=False
+            ).stdout.split()
+            if found:
+                subprocess.run(["docker", *removal.split(), *found], env=environ, capture_output=True, timeout=120, check=False)
 
 
 def _ignore(number: int, frame: object) -> None:
@@ -197,7 +223,7 @@ def _end_with_keeper() -> None:
 
 def started() -> subprocess.Popen[bytes]:
     tidy()
-    CACHE.mkdir(mode=0o711, exist_ok=True)
+    prepare()
     failures = []
     for name, words, network in WAYS:
         path = os.environ.get("PATH", os.defpath)
@@ -235,6 +261,56 @@ def started() -> subprocess.Popen[bytes]:
     raise NoEngine(
         f"dockerd does not start here (it needs the rights of a real machine or a privileged container): {'; '.join(failures)}"
     )
+
+
+def prepare() -> None:
+    """Make the engine's data directory. In a container it would lie on an overlay, on which no overlay can be mounted, so that the
+    engine would copy whole images: memory holds it then, where there is enough."""
+    data = CACHE / "engine"
+    data.mkdir(mode=0o711, parents=True, exist_ok=True)
+    kind = subprocess.run(["stat", "-f", "-c", "%T", str(data)], capture_output=True, text=True, check=False).stdout.strip()
+    memory = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    free_mb = int(memory["MemAvailable"].split()[0]) // 1024
+    if kind == "overlayfs" and free_mb >= 12_000:
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={free_mb // 2}m,mode=711", "autoclave-tests", str(data)]
+        subprocess.run(mount, check=False, capture_output=True, timeout=30)
+
+
+def rules() -> str | None:
+    """The machine's packet rules, before an engine adds its own; None where another engine has already, or where there are none."""
+    if BRIDGE.exists() or shutil.which("iptables-save") is None:
+        return None
+    return subprocess.run(["iptables-save"], capture_output=True, text=True, check=False, timeout=30).stdout
+
+
+def unplug(before: str | None) -> None:
+    """Take away the bridge and the packet rules that our engine made and that an ending engine leaves."""
+    if before is None:
+        return
+    with socket.socket() as wire:
+        name = BRIDGE.name.encode().ljust(16, bytes(1))
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(wire, 0x8914, name + struct.pack("h22x", 0))  # SIOCSIFFLAGS: down
+            fcntl.ioctl(wire, 0x89A1, name)  # SIOCBRDELBR
+    table, chains, policies = "", [], [line for line in before.splitlines() if line.startswith(":FORWARD")]
+    now = subprocess.run(["iptables-save"], capture_output=True, text=True, check=False, timeout=30).stdout
+    for line in now.splitlines():
+        if line.startswith("*"):
+            table = line[1:]
+        elif line.startswith("-A") and "docker" in line.lower():
+            iptables(table, "-D", *shlex.split(line)[1:])
+        elif line.startswith(":DOCKER"):
+            chains.append((table, line[1:].split()[0]))
+    for table, chain in chains:
+        iptables(table, "-F", chain)
+    for table, chain in chains:
+        iptables(table, "-X", chain)
+    if ":FORWARD DROP" in now and not any(line.startswith(":FORWARD DROP") for line in policies):
+        iptables("filter", "-P", "FORWARD", "ACCEPT")
+
+
+def iptables(table: str, *words: str) -> None:
+    subprocess.run(["iptables", "-t", table, *words], check=False, capture_output=True, timeout=30)
 
 
 def clean() -> int:
