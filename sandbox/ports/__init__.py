@@ -10,11 +10,13 @@ from sandbox.ports.instance import Instance, Listener, Subject
 from sandbox.ports.ledger import Ledger
 from sandbox.ports.resource import LiveResource, Resource, SeedHost, ServerPlan, StateDir
 from sandbox.ports.runtime import Runtime
+from sandbox.ports.sharing import Divisible, Part, SharedInstance, SharedSubject, Sharing, SharingRuntime
 from sandbox.ports.storage import Clone, Mount, Storage, Tree, TreeEntry
 
 __all__ = [
     "Clock",
     "Clone",
+    "Divisible",
     "Environment",
     "EnvironmentFactory",
     "Instance",
@@ -22,11 +24,16 @@ __all__ = [
     "Listener",
     "LiveResource",
     "Mount",
+    "Part",
     "Resource",
     "ResourceFactory",
     "Runtime",
     "SeedHost",
     "ServerPlan",
+    "SharedInstance",
+    "SharedSubject",
+    "Sharing",
+    "SharingRuntime",
     "StateDir",
     "Storage",
     "Subject",

@@ -44,8 +44,8 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def passfile_line(password: str) -> str:
-    return f"*:*:*:{SUPERUSER}:{password}\n"
+def passfile_line(password: str, user: str = SUPERUSER) -> str:
+    return f"*:*:*:{user}:{password}\n"
 
 
 def passfile(clone: Clone) -> Path:

@@ -96,11 +96,19 @@ async def _copy(connection: psycopg.AsyncConnection[Any], source: str, target: s
             new, old, sql.Identifier(row[0]), sql.Literal(row[1]), strategy
         )
     )
-    for (setting,) in await (await connection.execute(_SETTINGS, [source])).fetchall():
+    for setting in await settings_of(connection, source):
+        await connection.execute(sql.SQL("ALTER DATABASE {} SET {}").format(new, setting))
+
+
+async def settings_of(connection: psycopg.AsyncConnection[Any], *names: str, query: str = _SETTINGS) -> list[sql.Composed]:
+    """Return what ALTER ... SET was told of a database (or what `query` finds), to be said once more."""
+    found = []
+    for (setting,) in await (await connection.execute(query.encode(), names)).fetchall():
         name, _, value = str(setting).partition("=")
         # The server stores these as quoted lists, which must not be quoted once more.
         written = sql.SQL(value) if name in _LISTS else sql.Literal(value)
-        await connection.execute(sql.SQL("ALTER DATABASE {} SET {} = {}").format(new, sql.SQL(name), written))
+        found.append(sql.SQL("{} = {}").format(sql.SQL(name), written))
+    return found
 
 
 async def _roll_back_prepared(connection: psycopg.AsyncConnection[Any], live: LiveResource) -> None:

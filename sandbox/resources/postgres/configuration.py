@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sandbox.model import Isolation
 from sandbox.resources.postgres.options import SUPERUSER, PostgresOptions
 
 SOCKET_DIR = "/run/server"
@@ -42,9 +43,20 @@ def postgresql_conf(options: PostgresOptions, major: int) -> str:
     return "".join(f"{name} = {_quoted(value)}\n" for name, value in values.items())
 
 
-def pg_hba_conf(options: PostgresOptions) -> str:
+def pg_hba_conf(options: PostgresOptions, isolation: Isolation = Isolation.INSTANCE) -> str:
     """The agent's role comes in by reaching the socket; everybody else, the superuser first, needs a password. The server sees the
-    agent, the manager and any other process as one and the same foreign user id, so `peer` could not tell them apart."""
+    agent, the manager and any other process as one and the same foreign user id, so `peer` could not tell them apart.
+
+    Where namespaces share the server, each has a role of its own, which reaches the database of its own name (or, with a schema
+    each, the one database that there is) with a password; the agent's role is nobody's."""
+    if isolation is not Isolation.INSTANCE:
+        own = f"sameuser +{options.role}" if isolation is Isolation.DATABASE else f'"{options.database}" all'
+        return (
+            f"local {own} scram-sha-256\n"
+            f'local all "{SUPERUSER}" scram-sha-256\n'
+            f'local replication "{SUPERUSER}" scram-sha-256\n'
+            "local all all reject\n"
+        )
     return (
         f'local all "{options.role}" trust\n'
         f'local replication "{SUPERUSER}" scram-sha-256\n'

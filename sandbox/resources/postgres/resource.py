@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
 from pathlib import Path
@@ -16,10 +16,10 @@ from psycopg import sql
 from sandbox import binaries
 from sandbox.aio import poll
 from sandbox.errors import EnvironmentInvalid, InstanceLost
-from sandbox.model import ResourceSpec, Role
-from sandbox.ports import LiveResource, Mount, SeedHost, ServerPlan, StateDir
+from sandbox.model import Isolation, ResourceSpec, Role
+from sandbox.ports import LiveResource, Mount, Part, SeedHost, ServerPlan, StateDir
 from sandbox.resources import options as reading
-from sandbox.resources.postgres import access, cleaning, configuration, seeding
+from sandbox.resources.postgres import access, cleaning, configuration, parts, seeding, walls
 from sandbox.resources.postgres.options import SUPERUSER, PostgresOptions, PostgresStart
 from sandbox.settings import Settings, load
 
@@ -91,8 +91,8 @@ class Postgres:
         await seeding.initialise(host, self.binaries, self._options, TARGET)
         live = await host.serve()
         try:
-            await seeding.fill(live, self._options, self._spec)
-            await seeding.settle(live, self._options, self._spec)
+            await seeding.fill(live, self._options, self._spec, host.environment.isolation)
+            await self._settle(host, live)
         finally:
             await host.stop(live)
         await seeding.trim(host, self.binaries, TARGET)
@@ -108,10 +108,13 @@ class Postgres:
             await seeding.run_files(live, self._options.database, start.seed)
             if start.sql:
                 await seeding.run_text(live, self._options.database, start.sql, f"start.{self._spec.name}.sql")
-            await seeding.settle(live, self._options, self._spec)
+            await self._settle(host, live)
         finally:
             await host.stop(live)
         await seeding.trim(host, self.binaries, TARGET)
+
+    async def _settle(self, host: SeedHost, live: LiveResource) -> None:
+        await seeding.settle(live, self._options, self._spec, host.environment.isolation, self.binaries, TARGET)
 
     async def _drop_template(self, live: LiveResource) -> None:
         name = sql.Identifier(cleaning.template_of(self._options))
@@ -134,7 +137,8 @@ class Postgres:
                     await connection.execute("select 1")
             except psycopg.OperationalError as error:
                 said = str(error).strip()
-                return "does not exist" in said  # while seeding, or after an agent dropped it: the server is up all the same
+                # While seeding, after an agent dropped it, or where parts are copied from it: the server is up all the same.
+                return "does not exist" in said or "not currently accepting connections" in said
             return True
 
         if not await poll(answers, timeout=timeout, slowest=0.004):
@@ -172,6 +176,45 @@ class Postgres:
 
     async def clean(self, live: LiveResource) -> None:
         await cleaning.clean(live, self._options)
+
+    # parts of a server that several namespaces share
+
+    @property
+    def isolations(self) -> Collection[Isolation]:
+        return (Isolation.DATABASE, Isolation.SCHEMA)
+
+    async def make_part(self, live: LiveResource, part: Part) -> None:
+        await parts.make(live, self._options, part)
+
+    async def fence_part(self, live: LiveResource, part: Part) -> None:
+        await parts.fence(live, part)
+
+    async def disconnect_part(self, live: LiveResource, part: Part) -> None:
+        await parts.disconnect(live, part)
+
+    async def drop_part(self, live: LiveResource, part: Part) -> None:
+        await parts.drop(live, self._options, part)
+
+    async def part_bytes(self, live: LiveResource, part: Part) -> int:
+        return await parts.size(live, self._options, part)
+
+    def part_env(self, part: Part) -> Mapping[str, str]:
+        return {"PGUSER": part.name, "PGPASSWORD": part.secret, "PGDATABASE": self._database_of(part)}
+
+    def part_endpoint(self, socket_dir: str, secret_file: str, part: Part) -> str:
+        return psycopg.conninfo.make_conninfo(host=socket_dir, user=part.name, dbname=self._database_of(part), passfile=secret_file)
+
+    def part_secret(self, part: Part) -> str:
+        return access.passfile_line(part.secret, part.name)
+
+    def trusted_part_endpoint(self, live: LiveResource, part: Part) -> str:
+        return access.superuser_conninfo(live, self._database_of(part))
+
+    async def try_walls(self, live: LiveResource, writer: Part, reader: Part) -> Sequence[str]:
+        return await walls.try_walls(live, self._options, writer, reader)
+
+    def _database_of(self, part: Part) -> str:
+        return part.name if part.isolation is Isolation.DATABASE else self._options.database
 
 
 def create(spec: ResourceSpec, settings: Settings | None = None) -> Postgres:

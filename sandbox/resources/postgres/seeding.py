@@ -12,10 +12,10 @@ from psycopg import sql
 from sandbox.aio import in_thread
 from sandbox.binaries import PostgresBinaries
 from sandbox.errors import EnvironmentInvalid
-from sandbox.model import ResourceSpec, Role
+from sandbox.model import Isolation, ResourceSpec, Role
 from sandbox.ports import LiveResource, SeedHost
 from sandbox.resources.contents import succeeded
-from sandbox.resources.postgres import access, cleaning, configuration, statements
+from sandbox.resources.postgres import access, cleaning, configuration, parts, schemas, statements
 from sandbox.resources.postgres.options import SUPERUSER, PostgresOptions
 
 _STATEMENT_LIMIT_S = 600
@@ -32,6 +32,9 @@ _TIDY = 'rm -f "$1/postmaster.pid" "$1/postmaster.opts" "$1/logfile"'
 
 async def initialise(host: SeedHost, binaries: PostgresBinaries, options: PostgresOptions, target: str) -> None:
     """Run initdb and write configuration and superuser's password, before any server runs."""
+    isolation = host.environment.isolation
+    if isolation is not Isolation.INSTANCE:
+        _refuse_shared(binaries, options)
 
     async def run(argv: Sequence[str], what: str, stdin: bytes = b"") -> bytes:
         return succeeded(await host.run(argv, role=Role.SERVER, binds=binaries.binds, env=_ENV, stdin=stdin), what)
@@ -45,7 +48,7 @@ async def initialise(host: SeedHost, binaries: PostgresBinaries, options: Postgr
     append = ("/bin/sh", "-ec", 'cat >> "$1/postgresql.conf"', "sh", target)
     await run(append, "writing postgresql.conf", configuration.postgresql_conf(options, binaries.major).encode())
     for name, text in (
-        ("pg_hba.conf", configuration.pg_hba_conf(options)),
+        ("pg_hba.conf", configuration.pg_hba_conf(options, isolation)),
         (access.PASSFILE, access.passfile_line(password)),
     ):
         await run(("/bin/sh", "-ec", _WRITE, "sh", target, name), f"writing {name}", text.encode())
@@ -54,7 +57,24 @@ async def initialise(host: SeedHost, binaries: PostgresBinaries, options: Postgr
 _ENV = {"TZ": "UTC", "LC_ALL": "C", "PGTZ": "UTC"}
 
 
-async def fill(live: LiveResource, options: PostgresOptions, spec: ResourceSpec) -> None:
+def _refuse_shared(binaries: PostgresBinaries, options: PostgresOptions) -> None:
+    """Raise EnvironmentInvalid for what cannot be had of a server that several namespaces share."""
+    if options.superuser:
+        raise EnvironmentInvalid(
+            "the agent of a server that several namespaces share cannot be superuser: it would reach all of them",
+            fix='set `superuser = false`, or `isolation = "instance"`',
+        )
+    if binaries.major < _KNOWS_SET_FALSE:
+        raise EnvironmentInvalid(
+            f"isolation on a shared server needs PostgreSQL {_KNOWS_SET_FALSE} or newer, this is {binaries.version}",
+            fix='set `version`, or `isolation = "instance"`',
+        )
+
+
+_KNOWS_SET_FALSE = 16  # GRANT ... WITH SET FALSE: rights of a role without being able to become it
+
+
+async def fill(live: LiveResource, options: PostgresOptions, spec: ResourceSpec, isolation: Isolation) -> None:
     """Make the agent's role and database, then run the seed files."""
     database, role = sql.Identifier(options.database), sql.Identifier(options.role)
     rights = sql.SQL("SUPERUSER" if options.superuser else "NOSUPERUSER")
@@ -63,9 +83,12 @@ async def fill(live: LiveResource, options: PostgresOptions, spec: ResourceSpec)
         await connection.execute(sql.SQL("CREATE ROLE {} LOGIN {}").format(role, rights))
         await connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0 OWNER {}").format(database, owner))
     async with access.superuser(live, options.database) as connection:
+        schema = sql.Identifier("public" if isolation is not Isolation.SCHEMA else schemas.EXTENSIONS)
+        if isolation is Isolation.SCHEMA:
+            await schemas.make_room(connection, options)
         for name in options.extensions:
             try:
-                await connection.execute(sql.SQL("CREATE EXTENSION {} SCHEMA public CASCADE").format(sql.Identifier(name)))
+                await connection.execute(sql.SQL("CREATE EXTENSION {} SCHEMA {} CASCADE").format(sql.Identifier(name), schema))
             except psycopg.Error as error:
                 raise EnvironmentInvalid(
                     f"resources.{spec.name}.extensions: {name!r} cannot be created: {_first_line(error)}",
@@ -124,8 +147,11 @@ async def _run(connection: psycopg.AsyncConnection[Any], statement: statements.S
         ) from error
 
 
-async def settle(live: LiveResource, options: PostgresOptions, spec: ResourceSpec) -> None:
-    """Leave nothing for later: copy for `clean`, frozen and analysed tables, a checkpoint; refuse what cannot be sealed."""
+async def settle(
+    live: LiveResource, options: PostgresOptions, spec: ResourceSpec, isolation: Isolation, binaries: PostgresBinaries, target: str
+) -> None:
+    """Leave nothing for later: copy for `clean` or for the parts of namespaces, frozen and analysed tables, a checkpoint; refuse
+    what cannot be sealed."""
     async with access.superuser(live) as connection:
         for relation, column, why in _MUST_BE_EMPTY:
             found = await (await connection.execute(f"select {column}::text from {relation}".encode())).fetchall()
@@ -133,9 +159,13 @@ async def settle(live: LiveResource, options: PostgresOptions, spec: ResourceSpe
                 names = ", ".join(row[0] for row in found)
                 raise EnvironmentInvalid(f"resource {spec.name}: the seed leaves {names} behind: {why}")
         await cleaning.check_database(connection, options)
+    if isolation is Isolation.SCHEMA:
+        await schemas.keep_golden(live, options, binaries, target)
     await _vacuum(live)
-    if options.template:
-        async with access.superuser(live) as connection:
+    async with access.superuser(live) as connection:
+        if isolation is not Isolation.INSTANCE:
+            await parts.close_golden(connection, options, isolation)
+        elif options.template:
             await cleaning.keep_template(connection, options)
     async with access.superuser(live) as connection:
         await connection.execute("CHECKPOINT")

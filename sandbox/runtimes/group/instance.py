@@ -63,14 +63,20 @@ class GroupInstance:
     ) -> GroupInstance:
         """Clone, prove, start. Nothing is left when that fails."""
         instance = cls(settings, storage, boxes, plans, namespace, snapshot)
-        try:
-            world = await World.prepare(boxes, storage, plans, instance.sockets, snapshot, instance.name)
-            instance._world = world
-            await instance._come_up(world, generation)
-        except BaseException:
-            await run_shielded(instance.close())
-            raise
+        await instance.begin(generation)
         return instance
+
+    async def begin(self, generation: int) -> None:
+        """Come up for the first time; nothing is left when that fails."""
+        try:
+            self._world = await self._prepare(self.snapshot)
+            await self._come_up(self._world, generation)
+        except BaseException:
+            await run_shielded(self.close())
+            raise
+
+    async def _prepare(self, snapshot: Snapshot) -> World:
+        return await World.prepare(self.boxes, self._storage, self.plans, self.sockets, snapshot, self.name)
 
     async def _come_up(self, world: World, generation: int) -> None:
         await world.start(generation)
@@ -195,7 +201,7 @@ class GroupInstance:
         old, prepared = self._world, list[World]()
 
         async def prepare() -> None:
-            prepared.append(await World.prepare(self.boxes, self._storage, self.plans, self.sockets, snapshot, self.name))
+            prepared.append(await self._prepare(snapshot))
 
         try:
             await together(self._revoke(keep_servers=False), prepare())
@@ -260,7 +266,7 @@ class GroupInstance:
             self._written += await world.written_bytes()
             dirs = await seal_all(self._storage, self.plans, world.clones)
             snapshot = joined(self.plans.spec, dirs, self._storage, parent=self.snapshot.id, task=None, runtime=self.boxes.name)
-            again = await World.prepare(self.boxes, self._storage, self.plans, self.sockets, snapshot, self.name)
+            again = await self._prepare(snapshot)
             again.proof, self._world, self.rebased = world.proof, again, True
             await self._come_up(again, generation)
         except BaseException:

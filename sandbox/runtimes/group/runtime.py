@@ -8,13 +8,14 @@ from typing import Any
 
 from sandbox.aio import in_thread, run_shielded
 from sandbox.errors import EnvironmentInvalid
-from sandbox.model import NamespaceId, Role, SealedDir, Snapshot, TaskSpec
+from sandbox.model import InstanceId, NamespaceId, Role, SealedDir, Snapshot, TaskSpec
 from sandbox.ports import Clone, Environment, Storage
 from sandbox.runtimes.group.box import Boxes
 from sandbox.runtimes.group.instance import GroupInstance
 from sandbox.runtimes.group.live import run_once
 from sandbox.runtimes.group.plans import Plans
 from sandbox.runtimes.group.seeding import Seeder
+from sandbox.runtimes.group.shared import GroupShared
 from sandbox.runtimes.group.snapshots import joined, seal_all
 from sandbox.runtimes.group.sockets import SocketDirs, remove_empty, sweep_sockets
 from sandbox.runtimes.group.together import all_of
@@ -32,6 +33,7 @@ class GroupRuntime:
         self.name = boxes.name
         self._storage = storage
         self._instances: set[GroupInstance] = set()
+        self._shared: set[GroupShared] = set()
         self._seeding: set[str] = set()
         self._plans: dict[int, tuple[Environment, Plans]] = {}
 
@@ -93,15 +95,26 @@ class GroupRuntime:
         self._instances = {i for i in self._instances if not i.closed} | {instance}
         return instance
 
+    async def start_shared(
+        self, environment: Environment, snapshot: Snapshot, instance: InstanceId, generation: int
+    ) -> GroupShared:
+        plans = self._planned(environment)
+        shared = await GroupShared.begin(self._settings, self._storage, self._boxes, plans, instance, snapshot, generation)
+        self._shared = {s for s in self._shared if not s.closed} | {shared}
+        return shared
+
     async def sweep(self) -> tuple[str, ...]:
         keep = {i.sockets.token for i in self._instances if not i.closed} | self._seeding
+        keep |= {token for shared in self._shared if not shared.closed for token in shared.tokens()}
         keep |= {plans.token for _, plans in self._plans.values()}
         tokens = frozenset(keep)
         return (*await self._boxes.sweep(tokens), *await in_thread(sweep_sockets, self._settings, tokens))
 
     async def close(self) -> None:
+        await run_shielded(all_of(*(shared.close() for shared in tuple(self._shared))))
         await run_shielded(all_of(*(instance.close() for instance in tuple(self._instances))))
         self._instances.clear()
+        self._shared.clear()
         await self._boxes.close()
         await in_thread(remove_empty, self._settings)
 

@@ -4,21 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from sandbox.errors import InstanceLost
 from sandbox.model import EnvironmentSpec, ExecResult, IdentityProof, NamespaceId, ProcessInfo, Role
 from sandbox.ports import Listener, Mount, Tree, TreeEntry
+from sandbox.runtimes.group.box import Boxes
 from sandbox.runtimes.group.live import run_once
+from sandbox.runtimes.group.plans import Plans
+from sandbox.runtimes.group.world import World
 
-if TYPE_CHECKING:
-    from sandbox.runtimes.group.instance import GroupInstance
+
+class Observed(Protocol):
+    """What is looked at: an instance, or a part of one."""
+
+    @property
+    def namespace(self) -> NamespaceId: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def plans(self) -> Plans: ...
+    @property
+    def boxes(self) -> Boxes: ...
+    @property
+    def world(self) -> World: ...
+    @property
+    def in_place(self) -> bool: ...
+    @property
+    def rebased(self) -> bool: ...
+    @property
+    def in_force(self) -> Mapping[str, Any]: ...
 
 
 class Subject:
     """Implements `sandbox.ports.Subject` over a running instance."""
 
-    def __init__(self, instance: GroupInstance) -> None:
+    def __init__(self, instance: Observed) -> None:
         self._instance = instance
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from sandbox.errors import InstanceLost
 from sandbox.model import IdentityProof, SealedDir, Snapshot
@@ -12,7 +13,7 @@ from sandbox.ports import Clone, Storage
 from sandbox.runtimes.group.box import Box, Boxes
 from sandbox.runtimes.group.live import Live
 from sandbox.runtimes.group.order import start_in_order, stop_in_order, with_dependents
-from sandbox.runtimes.group.plans import Plans
+from sandbox.runtimes.group.plans import Plans, State
 from sandbox.runtimes.group.sockets import SocketDirs
 from sandbox.runtimes.group.together import all_of, together
 
@@ -38,9 +39,17 @@ class World:
 
     @classmethod
     async def prepare(
-        cls, boxes: Boxes, storage: Storage, plans: Plans, sockets: SocketDirs, snapshot: Snapshot, name: str
-    ) -> World:
-        """Make fresh clones of every directory of a snapshot and prove each before anything runs on it."""
+        cls,
+        boxes: Boxes,
+        storage: Storage,
+        plans: Plans,
+        sockets: SocketDirs,
+        snapshot: Snapshot,
+        name: str,
+        *,
+        states: Sequence[State] | None = None,
+    ) -> Self:
+        """Make fresh clones of every directory of a snapshot (or of some) and prove each before anything runs on it."""
         clones: dict[str, Clone] = {}
         proofs: dict[str, IdentityProof] = {}
 
@@ -49,7 +58,8 @@ class World:
             proofs[state_name] = await clones[state_name].prove()
 
         try:
-            await together(*(one(s.name, plans.sealed(s, snapshot.dirs)) for s in plans.states))
+            chosen = plans.states if states is None else states
+            await together(*(one(s.name, plans.sealed(s, snapshot.dirs)) for s in chosen))
         except BaseException:
             await all_of(*(clone.destroy() for clone in clones.values()))
             raise
