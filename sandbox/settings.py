@@ -43,6 +43,7 @@ class Settings:
     run: Path
     users: Users
     runtime: str = "namespaces"
+    docker_mode: str = "auto"  # or "in-place", "recreate"
     storage: str = "auto"
     durability: str = "normal"  # or "full": survives a power cut
     postgres_bin: Path | None = None
@@ -80,6 +81,7 @@ def load(environ: Mapping[str, str] | None = None, *, home: Path | None = None) 
         run=run,
         users=Users(agent=AGENT_UID, server=SERVER_UID) if uid == 0 else Users(agent=None, server=None),
         runtime=env.get("AUTOCLAVE_RUNTIME", "namespaces"),
+        docker_mode=env.get("AUTOCLAVE_DOCKER_MODE", "auto"),
         storage=env.get("AUTOCLAVE_STORAGE", "auto"),
         durability=env.get("AUTOCLAVE_DURABILITY", "normal"),
         postgres_bin=Path(env["AUTOCLAVE_PG_BIN"]) if env.get("AUTOCLAVE_PG_BIN") else None,

@@ -123,6 +123,8 @@ class EnvironmentSpec:
     digest: str
     description: str = ""
     root: str = "host"  # "host": the host's system directories read-only; else the path of an unpacked image
+    image: str = ""  # the docker runtime's image; empty: our base image
+    runtime: str = ""  # of the Docker engine, e.g. "runsc"; empty: its default
     workdir: str = "/workspace"
     env: Mapping[str, str] = NOTHING
     network: str = "none"

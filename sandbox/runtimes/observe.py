@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +44,11 @@ def members(first: int, candidates: Iterable[int] | None = None) -> list[Member]
 
 def processes(first: int, role: Role, resource: str | None, candidates: Iterable[int] | None = None) -> tuple[ProcessInfo, ...]:
     """The same as values. Pid 1 is ours, and named so."""
-    found = members(first, candidates)
+    return of_members(members(first, candidates), role, resource)
+
+
+def of_members(found: Sequence[Member], role: Role, resource: str | None) -> tuple[ProcessInfo, ...]:
+    """Tell what the members of a sandbox are."""
     inside = {m.host: m.inside for m in found}
     infos = []
     for member in found:
@@ -53,6 +58,12 @@ def processes(first: int, role: Role, resource: str | None, candidates: Iterable
                 ProcessInfo(pid=member.inside, parent=inside.get(member.parent, 0), role=role, argv=argv, resource=resource)
             )
     return tuple(infos)
+
+
+def io_priority(pid: int) -> int | None:
+    """The I/O scheduling class and level of a process; None where it cannot be asked."""
+    number = {"x86_64": 252, "aarch64": 31}.get(os.uname().machine)
+    return None if number is None else int(ctypes.CDLL(None).syscall(number, 1, pid))  # 1: of a process
 
 
 def children(pid: int) -> list[int]:
@@ -93,11 +104,14 @@ def interfaces(pid: int) -> tuple[str, ...]:
     return tuple(sorted(line.partition(":")[0].strip() for line in lines))
 
 
-def listeners(pid: int, role: Role, resource: str | None) -> tuple[Listener, ...]:
-    """Every socket of a process's network namespace."""
+def listeners(pid: int, role: Role, resource: str | None, *, orphans: bool = True) -> tuple[Listener, ...]:
+    """Every socket of a process's network namespace. `orphans` are those that no process holds any more and the kernel keeps for a
+    while (TIME_WAIT); in a namespace that outlives its processes they say nothing about those of now."""
     found = []
     for name in _in_use(pid):
         for words in _net(pid, name):
+            if not orphans and words[9] == "0":
+                continue
             state = _TCP.get(int(words[3], 16), "other") if name.startswith("tcp") else "bound"
             address = _address(words[1])
             if state != "listen" and not words[2].endswith(":0000"):

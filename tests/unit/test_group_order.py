@@ -44,7 +44,7 @@ def test_a_peer_must_be_a_server(missing: str) -> None:
 
 
 def test_a_cycle_is_named() -> None:
-    with pytest.raises(EnvironmentInvalid, match="web -> .*db -> |db -> .*web -> "):
+    with pytest.raises(EnvironmentInvalid, match=r"web -> .*db -> |db -> .*web -> "):
         peers_of("shop", resources({"web": ("db",), "db": ("queue",), "queue": ("web",)}))
 
 

@@ -73,6 +73,13 @@ class Channel(asyncio.Protocol):
         await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=end)
         return channel
 
+    @classmethod
+    def over(cls, transport: asyncio.Transport, name: str, *, limits: Limits, env: Mapping[str, str], workdir: str) -> Channel:
+        """Speak over a transport that somebody else reads: what comes is given to `data_received`."""
+        channel = cls(name, limits=limits, env=env, workdir=workdir)
+        channel.connection_made(transport)
+        return channel
+
     @property
     def dead(self) -> str | None:
         """Why the channel ended, None while it works."""
@@ -183,6 +190,11 @@ class Channel(asyncio.Protocol):
             self._hello.exception()
         if self._transport is not None:
             self._transport.abort()
+
+    def let_go(self, reason: str) -> None:
+        """End this channel and leave the transport to its successor."""
+        self._transport = None
+        self.fail(reason)
 
     # requests
 

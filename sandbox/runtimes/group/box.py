@@ -19,11 +19,13 @@ _DEFAULT_LIMITS = Limits()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxPlan:
     """What to start. With `argv` it is a server (its stdout and stderr go to `log`, capped); without, it holds the command
-    channel. `name` appears in messages and labels; `owner` is the instance that it belongs to. The role's user must be able to
-    pass the mounts' host paths. `env` is the server's, or every command's; PATH, HOME, TMPDIR and LANG have defaults."""
+    channel. `name` appears in messages and labels; `owner` is the instance that it belongs to, and `kept` says that the
+    runtime may keep what it made for the owner's next plan that looks the same. The role's user must be able to pass the mounts'
+    host paths. `env` is the server's, or every command's; PATH, HOME, TMPDIR and LANG have defaults."""
 
     name: str
     owner: str = ""
+    kept: bool = False
     role: Role
     argv: tuple[str, ...] | None = None
     resource: str | None = None
@@ -31,6 +33,7 @@ class SandboxPlan:
     env: Mapping[str, str] = NOTHING
     root: str = "host"
     image: str = ""
+    container_runtime: str = ""
     workdir: str = "/"
     home: str = "/tmp"
     limits: Limits = _DEFAULT_LIMITS

@@ -126,10 +126,13 @@ class Plans:
         return SandboxPlan(
             name=f"{owner}.{'hook' if hooks else 'agent'}",
             owner=owner,
+            kept=True,
             role=Role.AGENT,
             mounts=tuple(mounts),
             env=self.agent_env(),
             root=self.spec.root,
+            image=self.spec.image,
+            container_runtime=self.spec.runtime,
             workdir=self.spec.workdir,
             home=HOME,
             limits=self.spec.limits,
@@ -160,12 +163,15 @@ class Plans:
         return SandboxPlan(
             name=f"{owner}.{resource.spec.name}",
             owner=owner,
+            kept=True,
             role=Role.SERVER,
             argv=plan.argv,
             resource=resource.spec.name,
             mounts=tuple(mounts),
             env=plan.env,
             root=self.spec.root,
+            image=self.spec.image,
+            container_runtime=self.spec.runtime,
             workdir=plan.workdir,
             limits=plan.limits or self.spec.limits,
         )
@@ -184,10 +190,13 @@ class Plans:
         mounts += await self.reachable(binds)
         return SandboxPlan(
             name=f"{self.spec.name}.{self.token}.errand{next(_numbers)}",
+            owner=f"{self.spec.name}.{self.token}",
             role=role,
             mounts=tuple(mounts),
             env=env or NOTHING,
             root=self.spec.root,
+            image=self.spec.image,
+            container_runtime=self.spec.runtime,
             limits=_TRUSTED,
         )
 
@@ -201,10 +210,13 @@ class Plans:
         return SandboxPlan(
             name=f"{owner}.trusted{next(_numbers)}",
             owner=owner,
+            kept=True,
             role=Role.AGENT,
             mounts=tuple(mounts),
             env={"PATH": DEFAULT_PATH, **(env or {})},
             root=self.spec.root,
+            image=self.spec.image,
+            container_runtime=self.spec.runtime,
             workdir=self.spec.workdir,
             limits=dataclasses.replace(self.spec.limits, output_bytes=max(self.spec.limits.output_bytes, 4_000_000)),
         )

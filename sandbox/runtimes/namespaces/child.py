@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-_log = logging.getLogger(__name__)
-_TAIL = 8192
+from sandbox.runtimes.group.tail import Tail
 
 
 def launch(argv: Sequence[str], *, channel: socket.socket | None, output: int, pass_fds: Sequence[int]) -> subprocess.Popen[bytes]:
@@ -55,14 +53,12 @@ class Child:
 
 
 class Output:
-    """Reads a process's output pipe to its end, so that the process never blocks on it: the last few kilobytes are kept in
-    memory, and up to `cap` bytes in `log`, where the older half makes room (`<log>.1`)."""
+    """Reads a process's output pipe to its end, so that the process never blocks on it."""
 
     def __init__(self, read_end: int, log: Path | None, cap: int) -> None:
-        self._fd, self._log, self._cap = read_end, log, cap
-        self._tail = bytearray()
-        self._file = -1 if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._size = 0 if self._file < 0 else os.fstat(self._file).st_size
+        self._fd = read_end
+        self._tail = Tail(log, cap)
+        self._taken = 0
         os.set_blocking(read_end, False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(read_end, self._read)
@@ -75,32 +71,18 @@ class Output:
         if not data:
             self.close()
             return
-        self._tail += data
-        del self._tail[:-_TAIL]
-        if self._file >= 0:
-            self._write(data)
+        self._taken += len(data)
+        self._tail.take(data)
 
-    def _write(self, data: bytes) -> None:
-        assert self._log is not None
-        try:
-            if self._size + len(data) > self._cap // 2:
-                os.replace(self._log, f"{self._log}.1")
-                os.close(self._file)
-                self._file = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-                self._size = 0
-            self._size += os.write(self._file, data[-(self._cap // 2) :])
-        except OSError as error:  # a full disk must not end the server that writes the log
-            _log.warning("log not written", extra={"path": str(self._log), "reason": str(error)})
-
-    def tail(self, limit: int = _TAIL) -> bytes:
-        return bytes(self._tail[-limit:])
+    def tail(self, limit: int = 8192) -> bytes:
+        return self._tail.last(limit)
 
     def drain(self) -> None:
         """Take what is waiting now (after the end of the process)."""
         while self._fd >= 0:
-            before = len(self._tail), self._fd
+            before = self._taken, self._fd
             self._read()
-            if (len(self._tail), self._fd) == before:
+            if (self._taken, self._fd) == before:
                 return
 
     def close(self) -> None:
@@ -109,6 +91,4 @@ class Output:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
             self._fd = -1
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._tail.close()
