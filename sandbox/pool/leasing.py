@@ -59,7 +59,7 @@ class Leasing:
         self._preparer = preparer
         self._resetter = resetter
         self._crew = crew
-        self._wake = wake
+        self.wake = wake
         self._deriving: dict[tuple[str, str], asyncio.Task[Any]] = {}
 
     async def acquire(self, prepared: Prepared, request: Request) -> Session:
@@ -171,7 +171,7 @@ class Leasing:
         if ready:
             prepared.put(namespace)
         else:
-            self._wake()
+            self.wake()
         return ready
 
     async def recheck(self, namespace: Namespace, depth: Depth, *, purpose: str) -> bool:
@@ -190,7 +190,7 @@ class Leasing:
         if namespace.environment.members.pop(namespace.id, None) is not None:
             log.error("out of service", extra={"event": "pool.out_of_service", "namespace": namespace.id})
         await self._resetter.close(namespace)
-        self._wake()
+        self.wake()
 
     def is_fresh(self, namespace: Namespace) -> bool:
         """True while the last check is young enough to hand out (max_ready_age)."""
@@ -225,7 +225,7 @@ class Leasing:
             waiter = prepared.waiting.join(priority, wants=start)
         except LimitReached as error:
             raise self._busy(prepared, error.message) from error
-        self._wake()
+        self.wake()
         return await waiter.received(give_back=prepared.put)
 
     async def _start_state(self, prepared: Prepared, task: str | None) -> StartState:
@@ -284,7 +284,7 @@ class Leasing:
             await self.out_of_service(namespace)
             raise
         if not ready:
-            self._wake()
+            self.wake()
         return ready
 
     async def _become_fork(self, namespace: Namespace, start: StartState, parent: TrajectoryId) -> bool:

@@ -85,7 +85,9 @@ class Pool:
             await self._crew.stop()
             raise
         expiry = Expiry(self._ports, leasing=self._leasing, crew=self._crew)
-        retirement = Retirement(self._ports, resetter=self._resetter, crew=self._crew, environments=self._all)
+        retirement = Retirement(
+            self._ports, resetter=self._resetter, leasing=self._leasing, crew=self._crew, environments=self._all
+        )
         self._upkeep.start([self._spares, expiry, self._rechecks, retirement, self._seals])
         return self
 

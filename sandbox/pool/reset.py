@@ -75,13 +75,15 @@ class Resetter:
         """Take it out of service for good; what still waits for a check of it can never have one."""
         namespace.environment.members.pop(namespace.id, None)
         required = namespace.environment.spec.check.required_depth
-        if await self._ports.ledger.pending(namespace.id, required):
-            await self._ports.ledger.abandon(namespace.id, note=note, depth=required)
-        namespace.record = await self._ports.ledger.transition(
-            namespace.id, Event.RETIRE, generation=namespace.generation, note=note
-        )
-        log.info("retired", extra={"event": "pool.retired", "namespace": namespace.id, "note": note})
-        await self.close(namespace)
+        try:
+            if await self._ports.ledger.pending(namespace.id, required):
+                await self._ports.ledger.abandon(namespace.id, note=note, depth=required)
+            namespace.record = await self._ports.ledger.transition(
+                namespace.id, Event.RETIRE, generation=namespace.generation, note=note
+            )
+            log.info("retired", extra={"event": "pool.retired", "namespace": namespace.id, "note": note})
+        finally:  # where the ledger could not write it, the next start settles the record; nothing of it runs on
+            await self.close(namespace)
 
     async def close(self, namespace: Namespace) -> None:
         """Close the instance; one that cannot be closed is left to the next sweep."""

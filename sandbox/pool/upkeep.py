@@ -9,6 +9,7 @@ from typing import Protocol
 
 from sandbox.aio import run_shielded
 from sandbox.errors import PoolBroken, SealBroken
+from sandbox.lifecycle import State
 from sandbox.model import Depth
 from sandbox.pool.creation import Creator
 from sandbox.pool.crew import Crew
@@ -146,11 +147,12 @@ class Rechecks:
 class Retirement:
     """Takes ready namespaces out of service that are older than the policy's max_age, and all of a retired environment."""
 
-    def __init__(self, ports: Ports, *, resetter: Resetter, crew: Crew, environments: Environments) -> None:
+    def __init__(self, ports: Ports, *, resetter: Resetter, leasing: Leasing, crew: Crew, environments: Environments) -> None:
         self.every_s = ports.limits.upkeep_s
         self._ports = ports
         self._crew = crew
         self._resetter = resetter
+        self._leasing = leasing
         self._environments = environments
 
     async def round(self) -> None:
@@ -162,10 +164,18 @@ class Retirement:
                     self._crew.spawn(self._leave(namespace), name=f"retire {namespace.id}")
 
     async def _leave(self, namespace: Namespace) -> None:
-        broken = namespace.environment.broken
-        if broken is None:
-            await self._resetter.close_chain(namespace)
-        await self._resetter.retire(namespace, note=str(broken or "max_age reached"))
+        prepared = namespace.environment
+        try:
+            if prepared.broken is None:
+                await self._resetter.close_chain(namespace)
+            await self._resetter.retire(namespace, note=str(prepared.broken or "max_age reached"))
+        except BaseException:
+            if namespace.state is State.READY and namespace.id in prepared.members:
+                prepared.put(namespace)  # nothing has happened to it: a later round tries again
+            else:
+                await self._leasing.out_of_service(namespace)
+            raise
+        self._leasing.wake()
 
 
 class Seals:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -12,6 +14,26 @@ from sandbox.model import ResetMethod
 from sandbox.pool import Pool, PoolLimits
 from sandbox.ports import Environment, Ledger
 from sandbox.testing import FakeClock, Machine, MemoryRuntime, MemoryStorage
+from sandbox.testing.faults import Faults
+
+
+class Refusing:
+    """A ledger whose disk a test lets fail: a step that is scripted under its own name writes nothing and raises."""
+
+    def __init__(self, ledger: Ledger, faults: Faults) -> None:
+        self._ledger = ledger
+        self._faults = faults
+
+    def __getattr__(self, name: str) -> Any:
+        step = getattr(self._ledger, name)
+        if not inspect.iscoroutinefunction(step):
+            return step
+
+        async def call(*args: Any, **options: Any) -> Any:
+            await self._faults.at(name)
+            return await step(*args, **options)
+
+        return call
 
 
 class Bench:
@@ -25,6 +47,7 @@ class Bench:
         self.leaks: dict[ResetMethod, Sequence[str]] = {}
         self.limits = PoolLimits(resets=4, drain_grace_s=0.05)
         self.runtime = self._runtime()
+        self.disk = Faults()  # of the ledger, by the names of its steps
         self.ledger: Ledger
         self._open: list[tuple[Pool, AsyncExitStack]] = []
 
@@ -36,7 +59,8 @@ class Bench:
 
         stack = AsyncExitStack()
         self.ledger = await stack.enter_async_context(open_ledger(self.path, durability="normal", clock=self.clock))
-        pool = Pool(environments, ledger=self.ledger, runtime=self.runtime, clock=self.clock, size=size, limits=self.limits)
+        ledger = cast("Ledger", Refusing(self.ledger, self.disk))
+        pool = Pool(environments, ledger=ledger, runtime=self.runtime, clock=self.clock, size=size, limits=self.limits)
         try:
             await stack.enter_async_context(pool)
         except BaseException:
