@@ -26,6 +26,10 @@ def defaults(spec: EnvironmentSpec) -> tuple[DestructiveAction, ...]:
         for r in spec.resources
         if r.kind == "postgres"
     ]
+    for resource in (r for r in spec.resources if r.kind == "container"):
+        for place in dict.fromkeys(("/tmp", *resource.options.get("volumes", ()))):
+            argv = ("/bin/sh", "-c", 'echo left > "$0/.autoclave-left"', str(place))
+            files.append(DestructiveAction(name=f"file-left-in{place}", argv=argv))
     process = DestructiveAction(name="background-process", argv=("/bin/sh", "-c", "(setsid sleep 300 >/dev/null 2>&1 &)"))
     return (*files, *tables, process)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ def spec(file: EnvironmentFile, base: Path, tasks: Sequence[TaskTable], *, sourc
         digest=_digest(file, base, tasks),
         description=file.description,
         root=file.root,
+        image=file.image,
+        runtime=file.runtime,
         workdir=file.workdir,
         env=dict(file.env),
         network=file.network,
@@ -95,8 +98,12 @@ def tasks(file: EnvironmentFile, base: Path, listed: Sequence[TaskTable]) -> dic
 
 
 def _success(task: TaskTable, base: Path) -> dict[str, Any]:
-    checks = [str((base / text).resolve()) for text in task.success.get("checks", ())]
+    checks = [str((base / text).resolve()) for text in _check_directories(task)]
     return {**task.success, "checks": checks} if checks else dict(task.success)
+
+
+def _check_directories(task: TaskTable) -> Sequence[str]:
+    return [text for text in task.success.get("checks", ()) if isinstance(text, str)]
 
 
 def _action(action: DestructiveTable) -> DestructiveAction:
@@ -129,6 +136,11 @@ def _interpreter(shebang: str) -> tuple[str, ...]:
 
 def path_options(kind: str, options: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield the options that are paths of the environment's directory, with their key."""
+    if kind == "container":  # { from = PATH, to = PLACE }
+        for number, pair in enumerate(options.get("copy", ())):
+            if isinstance(pair, Mapping) and isinstance(pair.get("from"), str):
+                yield ("copy", number, "from"), pair["from"]
+        return
     names = _PATHS.get(kind)
     for name, value in options.items():
         for index, item in enumerate(value) if isinstance(value, list) else [(None, value)]:
@@ -138,11 +150,12 @@ def path_options(kind: str, options: Mapping[str, Any]) -> Iterator[tuple[tuple[
 
 def resolved(kind: str, options: Mapping[str, Any], base: Path) -> dict[str, Any]:
     """Return the options with those paths absolute."""
-    out = {name: list(value) if isinstance(value, list) else value for name, value in options.items()}
+    out: dict[str, Any] = copy.deepcopy(dict(options))
     for key, text in path_options(kind, options):
-        name, *index = key
-        place: Any = out[str(name)] if index else out
-        place[index[0] if index else name] = str((base / text).resolve())
+        place: Any = out
+        for part in key[:-1]:
+            place = place[part]
+        place[key[-1]] = str((base / text).resolve())
     return out
 
 
@@ -150,7 +163,7 @@ def _digest(file: EnvironmentFile, base: Path, listed: Sequence[TaskTable]) -> s
     """Cover the description's values and every file that it names."""
     named: set[str] = {text for table in file.resources.values() for _, text in path_options(table.kind, table.options)}
     named |= {item.path for item in file.shared}
-    named |= {text for task in listed for text in task.success.get("checks", ())}
+    named |= {text for task in listed for text in _check_directories(task)}
     named |= {text for task in listed for name, o in task.start.items() for _, text in path_options(file.resources[name].kind, o)}
     if file.reset.hook_script:
         named.add(file.reset.hook_script)

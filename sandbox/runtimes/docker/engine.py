@@ -11,6 +11,7 @@ import asyncio
 import concurrent.futures
 import logging
 import os
+import platform
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -51,6 +52,7 @@ class EngineFacts:
     api: str
     storage_driver: str
     data_root: str
+    hostname: str
     cgroup: str  # "1" or "2"
     kernel: str
     runtimes: tuple[str, ...]
@@ -65,6 +67,7 @@ class Engine:
         self.home = home  # the identity of our home, in the labels of everything that we make
         self.limits = limits or EngineLimits()
         self.breaker = Breaker(clock=clock or SystemClock(), threshold=self.limits.failures, pause_s=self.limits.pause_s)
+        self.held: set[str] = set()  # tags and owners of what lives in this process: no sweep touches them
         self.doubtful: set[str] = set()  # names whose creation was asked for, and of which nobody knows whether they are there
         self._threads = concurrent.futures.ThreadPoolExecutor(self.limits.calls, thread_name_prefix="autoclave-docker")
         self._own = threading.local()
@@ -77,9 +80,10 @@ class Engine:
 
     @property
     def beside(self) -> bool:
-        """True where the engine is on this machine and the manager is root, so that it sees the processes and mounts of
-        containers. Whether it really does is found out with the first container."""
-        return self.address.is_socket and os.geteuid() == 0
+        """True where the manager is root on the engine's own machine, so that it sees the processes and mounts of containers. A
+        socket may lead to another machine: `facts` finds out."""
+        here = self._facts is None or (self._facts.hostname == platform.node() and self._facts.kernel == platform.release())
+        return self.address.is_socket and os.geteuid() == 0 and here
 
     async def call(self, function: Callable[[Any], T], *, doing: str, limit_s: float = CALL_S) -> T:
         """Run `function(client)` in a worker thread; `client` is a `docker.APIClient`. `doing` begins the message of an error."""
@@ -223,6 +227,7 @@ def _facts(found: Mapping[str, Any], api: str) -> EngineFacts:
         api=api,
         storage_driver=str(found.get("Driver", "")),
         data_root=str(found.get("DockerRootDir", "")),
+        hostname=str(found.get("Name", "")),
         cgroup=str(found.get("CgroupVersion", "1")),
         kernel=str(found.get("KernelVersion", "")),
         runtimes=tuple(sorted(found.get("Runtimes") or {})),

@@ -17,6 +17,7 @@ NAMESPACE = "autoclave.namespace"
 GENERATION = "autoclave.generation"
 PART = "autoclave.part"
 OWNER = "autoclave.owner"
+SNAPSHOT = "snapshot"  # a part: an image that is a saved state
 FILE = "docker-home"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from sandbox.errors import AutoclaveError
 from sandbox.runtimes.docker import containers
 from sandbox.runtimes.docker.engine import Engine
-from sandbox.runtimes.docker.labels import ENVIRONMENT, HOME, OWNER, PART, TAG
+from sandbox.runtimes.docker.labels import ENVIRONMENT, HOME, OWNER, PART, SNAPSHOT, TAG
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,9 @@ class Leftover:
 
 
 async def found(engine: Engine, keep: Collection[str] = ()) -> list[Leftover]:
-    """List what is ours and carries neither a tag nor an owner that stands in `keep`: containers first, for they hold the rest."""
-    held = frozenset(keep)
+    """List what is ours and has no tag or owner of `keep` or `engine.held`: containers first, for they hold the rest.
+    Images that are saved states belong to their snapshots."""
+    held = frozenset(keep) | engine.held
     everything = await engine.call(lambda client: list(_ours(client, engine.home)), doing="listing what is ours")
     return [item for item in everything if not held & {item.labels.get(TAG, ""), item.labels.get(OWNER, "")}]
 
@@ -69,7 +70,8 @@ def _ours(client: Any, home: str) -> Iterator[Leftover]:
     for item in client.volumes(filters=wanted).get("Volumes") or ():
         yield Leftover(kind="volume", id=item["Name"], labels=item.get("Labels") or {})
     for item in client.images(filters=wanted):
-        yield Leftover(kind="image", id=item["Id"], labels=item.get("Labels") or {})
+        if (item.get("Labels") or {}).get(PART) != SNAPSHOT:
+            yield Leftover(kind="image", id=item["Id"], labels=item.get("Labels") or {})
 
 
 def _missing_is_fine(remove: Callable[[Any, str], Any]) -> Callable[[Any, str], None]:

@@ -1,0 +1,105 @@
+"""The kind `container`: a container of any image, as its engine lists it and as it reads from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from pydantic import Field
+
+from probes.canonical import listing, name_of
+from probes.command import output_fields
+from probes.kinds import Options, digest_of_kind, read_options, resource_of
+from probes.probe import Findings, ProbeContext
+from sandbox.errors import EnvironmentInvalid
+from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
+from sandbox.ports.container import ContainerState, ContainerView, HasContainers
+
+PATHS = "changed paths/"
+FILES = "changed files/"
+_VOLUME = "volume "
+
+
+class ContainerOptions(Options):
+    """What of a container is read."""
+
+    exclude: tuple[str, ...] = Field(default=(), description="shell-style patterns of absolute paths that are not read")
+    inside: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict,
+        description="commands whose output is read, by name: for what a server holds in memory. They run inside, so that they are "
+        "worth what the container's files are, which this probe reads too",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerProbe:
+    """Reads the engine's list of changed files (their contents too, when deep), volumes, settings, mounts, restarts, exit codes."""
+
+    name: str
+    resource: str
+    options: ContainerOptions
+    digest: str
+
+    @property
+    def depth(self) -> Depth:
+        return Depth.QUICK
+
+    @property
+    def alone(self) -> bool:
+        return False
+
+    def depth_of(self, field: str, *, in_place: bool) -> Depth | None:
+        return Depth.DEEP if not in_place and (field == FILES or field.startswith(_VOLUME)) else Depth.QUICK
+
+    async def read(self, context: ProbeContext) -> Findings:
+        subject = context.subject
+        if not isinstance(subject, HasContainers):
+            raise EnvironmentInvalid(
+                f"resource {self.resource} is no container in this runtime",
+                fix="the probe kind `container` needs the docker runtime",
+            )
+        view = subject.container(self.resource)
+        fields = state_fields(await view.state())
+        for name, argv in self.options.inside.items():  # before the files are read, for what it may write
+            fields |= await self._inside(view, name, argv, context.limit_s)
+        changes = await view.changes(contents=context.thorough)
+        fields[PATHS] = self._listing({path: text.partition(" ")[0] for path, text in changes.items()})
+        if context.thorough:
+            fields[FILES] = self._listing(changes)
+            for target, lines in (await view.volumes()).items():
+                fields[f"{_VOLUME}{name_of(target)}/"] = self._listing(lines, top=target)
+        return Findings(fields=fields)
+
+    async def _inside(self, view: ContainerView, name: str, argv: tuple[str, ...], limit_s: float) -> dict[str, str]:
+        result = await view.run(argv, limit_s=limit_s / 2)
+        found = {"exit code": str(result.exit_code), **output_fields(result.stdout, "text")}
+        return {f"inside/{name_of(name)}/{field}": text for field, text in found.items()}
+
+    def _listing(self, lines: Mapping[str, str], *, top: str = "") -> str:
+        kept = {path: text for path, text in lines.items() if not self._skip(path if not top else f"{top}/{path}")}
+        return listing({name_of(path.lstrip("/")): name_of(text) for path, text in kept.items()})
+
+    def _skip(self, path: str) -> bool:
+        names = path.split("/")
+        return any(fnmatchcase("/".join(names[:n]), p) for p in self.options.exclude for n in range(2, len(names) + 1))
+
+
+def state_fields(state: ContainerState) -> dict[str, str]:
+    """One field for each setting and each mount; and how the container stands."""
+    fields = {f"setting/{name_of(name)}": name_of(text) for name, text in state.settings.items()}
+    return fields | {
+        "status": state.status,
+        "exit code": str(state.exit_code),
+        "out of memory": str(state.out_of_memory),
+        "restarts": str(state.restarts),
+        "mounts": "\n".join(map(name_of, state.mounts)),
+    }
+
+
+def create(spec: ProbeSpec, environment: EnvironmentSpec) -> ContainerProbe:
+    """Make the probe of a container."""
+    options = read_options(spec, ContainerOptions, environment)
+    return ContainerProbe(
+        name=spec.name, resource=resource_of(spec, environment), options=options, digest=digest_of_kind(spec, options)
+    )

@@ -1,0 +1,136 @@
+"""What a container of any image is made with: its settings in the engine's own words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox.errors import EnvironmentInvalid
+from sandbox.model import EnvironmentSpec, Limits
+from sandbox.ports import Environment
+from sandbox.resources.container import Container, ContainerOptions
+from sandbox.runtimes.docker.engine import Engine
+from sandbox.runtimes.docker.labels import Mark
+
+_MIB = 1 << 20
+_LOG = {"max-size": "5m", "max-file": "1"}
+
+
+def wanted(environment: Environment) -> bool:
+    """True for an environment that has a container of any image."""
+    return any(isinstance(r, Container) for r in environment.resources)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """One environment's container. `image` is what its golden state was or will be built from; `volumes` where the image and the
+    author want one."""
+
+    spec: EnvironmentSpec
+    resource: str
+    options: ContainerOptions
+    image: Mapping[str, Any]  # the engine's description
+    published: bool = False  # ports through the engine's own network, since the container's cannot be entered from here
+    publish_at: str = "127.0.0.1"
+
+    @property
+    def volumes(self) -> tuple[str, ...]:
+        declared = (self.image.get("Config") or {}).get("Volumes") or {}
+        return tuple(sorted({*(v.rstrip("/") for v in declared), *self.options.volumes}))
+
+    def volume_names(self, mark: Mark) -> dict[str, str]:
+        return {target: f"{mark.name}-{number}" for number, target in enumerate(self.volumes)}
+
+    def config(self, image: str, mark: Mark, *, network: str, fresh: bool) -> dict[str, Any]:
+        """Return the body of the engine's `create`. `fresh` volumes take over what the image holds at their place; others are
+        filled by us."""
+        chosen = self.options
+        config: dict[str, Any] = {
+            "Image": image,
+            "Hostname": chosen.hostname,
+            "Env": [f"{name}={text}" for name, text in sorted({**self.spec.env, **chosen.env}.items())],
+            "Healthcheck": {"Test": ["NONE"]},  # it would run commands beside the probes
+            "HostConfig": self._host_config(mark, network=network, fresh=fresh),
+        }
+        given: dict[str, Any] = {
+            "Cmd": chosen.command,
+            "Entrypoint": chosen.entrypoint,
+            "User": chosen.user or None,
+            "WorkingDir": chosen.workdir,
+            "StopSignal": chosen.stop_signal,
+            "ExposedPorts": {f"{port}/tcp": {} for port in chosen.ports} or None,
+        }
+        return config | {name: value for name, value in given.items() if value is not None}
+
+    def _host_config(self, mark: Mark, *, network: str, fresh: bool) -> dict[str, Any]:
+        chosen = self.options
+        volumes = [
+            {
+                "Type": "volume",
+                "Source": name,
+                "Target": target,
+                "VolumeOptions": {"NoCopy": not fresh, "Labels": mark.labels()},
+            }
+            for target, name in self.volume_names(mark).items()
+        ]
+        config: dict[str, Any] = {
+            **_bounds(self.spec.limits),
+            "NetworkMode": network,
+            "CapDrop": ["ALL"],
+            "CapAdd": sorted({c.upper().removeprefix("CAP_") for c in chosen.capabilities}),
+            "SecurityOpt": ["no-new-privileges"],
+            "ReadonlyRootfs": chosen.read_only,
+            "RestartPolicy": {"Name": "no"},
+            "LogConfig": {"Type": "json-file", "Config": _LOG},
+            "Mounts": volumes,
+            "Tmpfs": dict.fromkeys(chosen.tmpfs, f"nosuid,nodev,size={self.spec.limits.disk_mb}m"),
+            "IpcMode": "private",
+        }
+        if chosen.runtime:
+            config["Runtime"] = chosen.runtime
+        if self.published:
+            config["PortBindings"] = {f"{port}/tcp": [{"HostIp": self.publish_at, "HostPort": ""}] for port in chosen.ports}
+        return config
+
+
+def _bounds(limits: Limits) -> dict[str, Any]:
+    memory = limits.memory_mb * _MIB
+    return {
+        "Memory": memory,
+        "MemorySwap": memory,
+        "NanoCpus": int(limits.cpus * 1e9),
+        "PidsLimit": limits.pids,
+        "ShmSize": max(1, limits.memory_mb // 4) * _MIB,
+        "Ulimits": [
+            {"Name": "nofile", "Soft": limits.descriptors, "Hard": limits.descriptors},
+            {"Name": "fsize", "Soft": limits.file_mb * _MIB, "Hard": limits.file_mb * _MIB},
+            {"Name": "core", "Soft": 0, "Hard": 0},
+        ],
+    }
+
+
+async def define(engine: Engine, environment: Environment) -> Definition:
+    """Read what an environment's container is; raise EnvironmentInvalid, ImageMissing."""
+    spec = environment.spec
+    found: Sequence[Container] = [r for r in environment.resources if isinstance(r, Container)]
+    if len(environment.resources) != 1:
+        raise EnvironmentInvalid(
+            f"environment {spec.name}: a container of any image is all that its instance is",
+            problems=tuple(f"resources.{r.spec.name}: is one too many" for r in environment.resources if r not in found),
+            fix="make two environments, or one image that holds both",
+        )
+    resource = found[0]
+    await engine.facts()
+    name = resource.options.image
+    image = await engine.call(
+        lambda client: client.inspect_image(name), doing=f"looking for image {name} of environment {spec.name}"
+    )
+    return Definition(
+        spec=spec,
+        resource=resource.spec.name,
+        options=resource.options,
+        image=image,
+        published=bool(resource.options.ports) and not engine.beside,
+        publish_at="127.0.0.1" if engine.address.is_socket else "",
+    )

@@ -1,0 +1,350 @@
+"""One running copy of an environment that is a container of any image."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import posixpath
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from sandbox.aio import in_thread, run_shielded
+from sandbox.errors import AutoclaveError, InstanceLost, LimitReached, ResetFailed, SnapshotMissing
+from sandbox.model import NOTHING, ExecResult, NamespaceId, Snapshot
+from sandbox.ports import Tree
+from sandbox.runtimes.docker import containers
+from sandbox.runtimes.docker.engine import Engine
+from sandbox.runtimes.docker.labels import Mark
+from sandbox.runtimes.docker.plain import commands, files
+from sandbox.runtimes.docker.plain.definition import Definition
+from sandbox.runtimes.docker.plain.lineage import Lineage
+from sandbox.runtimes.docker.plain.reach import Relay
+from sandbox.runtimes.docker.plain.saved import Saver
+from sandbox.runtimes.docker.plain.view import PlainSubject
+from sandbox.runtimes.group.watch import watch_disk
+
+log = logging.getLogger(__name__)
+
+
+def _size(tree: Tree) -> int:
+    return sum(entry.size for entry in tree.walk() if entry.kind == "file")
+
+
+class PlainInstance:
+    """Implements `Instance`. Made by `open`, ended by `close`. Every restore makes a new container under a new name."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        saver: Saver,
+        definition: Definition,
+        snapshot: Snapshot,
+        namespace: NamespaceId,
+        data_root: Path | None,
+    ) -> None:
+        self.engine, self._saver, self.definition = engine, saver, definition
+        self.snapshot, self.namespace, self.data_root = snapshot, namespace, data_root
+        self.generation = 0
+        self.in_place = False
+        self.token = secrets.token_hex(6)
+        self.closed = False
+        self._lineage: Lineage | None = None
+        self._relay: Relay | None = None  # the session's
+        self._trusted: Relay | None = None  # the probes' and scorers'
+        self._revoked = True
+        self._used = False
+        self._stopped: str | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        engine.held.add(self.token)
+
+    @classmethod
+    async def open(
+        cls,
+        engine: Engine,
+        saver: Saver,
+        definition: Definition,
+        snapshot: Snapshot,
+        namespace: NamespaceId,
+        generation: int,
+        data_root: Path | None,
+    ) -> PlainInstance:
+        """Make, fill, prove, start. Nothing is left when that fails."""
+        instance = cls(engine, saver, definition, snapshot, namespace, data_root)
+        try:
+            instance._lineage = await instance._make(snapshot, generation)
+            await instance._come_up(generation)
+        except BaseException:
+            await run_shielded(instance.close())
+            raise
+        return instance
+
+    async def _make(self, snapshot: Snapshot, generation: int) -> Lineage:
+        saved = await self._saver.read(snapshot)
+        mark = self._mark(generation)
+        return await Lineage.make(self.engine, self.definition, mark, image=saved.image, fresh=False, saved=saved)
+
+    def _mark(self, generation: int) -> Mark:
+        name = self.definition.spec.name
+        part = self.definition.resource
+        return Mark(
+            home=self.engine.home, environment=name, namespace=self.namespace, generation=generation, part=part, owner=self.token
+        )
+
+    async def _come_up(self, generation: int) -> None:
+        lineage = self.lineage
+        if lineage.reach is None:
+            await lineage.start()
+        self._relay, self._trusted = Relay(lineage.running), Relay(lineage.running)
+        await self._relay.open(self.definition.options.ports)
+        await self._trusted.open(self.definition.options.ports)
+        self.generation = generation
+        self._revoked, self._used, self._stopped = False, False, None
+        self._watcher = asyncio.ensure_future(
+            watch_disk(self._written, lambda: self._used, self.definition.spec.limits.disk_mb, self._stop, self.namespace)
+        )
+
+    @property
+    def lineage(self) -> Lineage:
+        if self._lineage is None:
+            raise InstanceLost(f"the instance of namespace {self.namespace} is closed", fix="ask for a new session")
+        return self._lineage
+
+    @property
+    def in_force(self) -> Mapping[str, Any]:
+        chosen = self.definition.options
+        limits = self.definition.spec.limits
+        config = self.definition.image.get("Config") or {}
+        beside = self.engine.beside
+        return {
+            "runtime": "docker",
+            "engine": self.engine.address.url,
+            "engine_runtime": chosen.runtime or "the engine's default",
+            "image": str(self.definition.image.get("Id", "")),
+            "isolation": self.definition.spec.isolation.value,
+            "state": "recreated from its saved image; volumes filled through the engine's archive",
+            "network": "published ports on a bridge without masquerade" if self.definition.published else "none: loopback alone",
+            "user": chosen.user or config.get("User") or "root (of the container, with the capabilities below)",
+            "capabilities": sorted(chosen.capabilities),
+            "no_new_privileges": True,
+            "seccomp": "the engine's default profile",
+            "read_only_root": chosen.read_only,
+            "limits": f"memory {limits.memory_mb} MiB, pids {limits.pids}, cpus {limits.cpus:g}",
+            "observed": "engine and the host's /proc" if beside else "engine alone: no listeners, no mount table",
+            "commands": "one exec each",
+            "extended_attributes": "of volumes: file capabilities alone",
+            "reset_scope": "in place" if self.in_place else "instance: container and volumes",
+        }
+
+    # what the session does
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        limit_s: float | None = None,
+        output_bytes: int | None = None,
+    ) -> ExecResult:
+        lineage = self._acting()
+        limits = self.definition.spec.limits
+        async with self._telling_why():
+            return await commands.run(
+                self.engine,
+                lineage.running,
+                argv,
+                stdin=stdin,
+                env=env or NOTHING,
+                cwd=cwd,
+                limit_s=limit_s or limits.action_s,
+                output_bytes=output_bytes or limits.output_bytes,
+            )
+
+    async def read_file(self, path: str, *, limit_bytes: int = 16_000_000) -> bytes:
+        lineage = self._acting()
+        async with self._telling_why():
+            return await files.read(self.engine, lineage.container, self._absolute(path), limit_bytes)
+
+    async def write_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
+        lineage = self._acting()
+        bound = self.definition.spec.limits.file_mb << 20
+        if len(data) > bound:
+            raise LimitReached(f"{path}: {len(data)} bytes are more than limits.file_mb allows")
+        async with self._telling_why():
+            await files.write(self.engine, lineage.container, self._absolute(path), data, mode)
+
+    def _absolute(self, path: str) -> str:
+        base = self.definition.options.workdir or (self.definition.image.get("Config") or {}).get("WorkingDir") or "/"
+        return posixpath.normpath(posixpath.join(base, path))
+
+    def endpoint(self, resource: str) -> str:
+        """Return HOST:PORT of the first port, or of the one that `resource:PORT` names."""
+        self._acting()
+        return self._address(self._relay, resource)
+
+    def trusted_endpoint(self, resource: str) -> str:
+        return self._address(self._trusted, resource)
+
+    def _address(self, relay: Relay | None, resource: str) -> str:
+        name, _, port = resource.partition(":")
+        ports = self.definition.options.ports
+        if name != self.definition.resource or not (ports or port) or relay is None:
+            raise InstanceLost(f"environment {self.definition.spec.name} has no endpoint {resource!r}", fix="see its `ports`")
+        return relay.address(int(port) if port.isdigit() else ports[0])
+
+    def _acting(self) -> Lineage:
+        if self._stopped is not None:
+            raise self._reason()
+        if self._revoked:
+            raise InstanceLost(f"generation {self.generation} of namespace {self.namespace} has ended", fix="ask for a new session")
+        self._used = True
+        return self.lineage
+
+    def _reason(self) -> LimitReached:
+        return LimitReached(f"the instance of namespace {self.namespace} was stopped: {self._stopped}", fix="raise limits.disk_mb")
+
+    @asynccontextmanager
+    async def _telling_why(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except InstanceLost:
+            if self._stopped is not None:
+                raise self._reason() from None
+            raise
+
+    async def quiesce(self) -> None:
+        """End the agent's commands and what they left. Its orphans without a mark are the check's to find."""
+        if self._relay is not None:
+            await self._relay.cut()
+        reach = self.lineage.running
+        if reach.pid:
+            await in_thread(commands.kill_marked, reach, None)
+
+    # resets
+
+    async def revoke(self) -> None:
+        self._revoked = True
+        self._cancel_watch()
+        for relay in (self._relay, self._trusted):
+            if relay is not None:
+                await relay.close()
+        self._relay = self._trusted = None
+        if self._lineage is not None and self._lineage.reach is not None and self._lineage.reach.pid:
+            await in_thread(commands.kill_marked, self._lineage.reach, None)
+
+    async def restore(self, snapshot: Snapshot, generation: int) -> None:
+        async with self._failing("restore"):
+            await self.revoke()
+            old, self._lineage = self._lineage, None
+            if old is not None:
+                await run_shielded(old.destroy())
+            self._lineage = await self._make(snapshot, generation)
+            self.snapshot, self.in_place = snapshot, False
+            await self._come_up(generation)
+
+    async def reset_in_place(self, generation: int, *, hook: Sequence[str] | None) -> None:
+        if hook is None:
+            raise ResetFailed(
+                f"resource {self.definition.resource} (kind container) cannot be cleaned: nobody knows what it holds in memory",
+                fix='use method "restore", or a hook of your own',
+            )
+        async with self._failing("hook"):
+            await self.revoke()
+            limit = self.definition.spec.reset.hook_limit_s
+            done = await commands.run(self.engine, self.lineage.running, hook, limit_s=limit)
+            if done.exit_code:
+                said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()[-800:]
+                raise ResetFailed(f"the reset hook ended with {done.exit_code}: {said or 'no message'}", fix="correct the hook")
+            self.in_place = True
+            await self._come_up(generation)
+
+    async def snapshot_now(self) -> Snapshot:
+        return await run_shielded(self._snapshot_now())
+
+    async def _snapshot_now(self) -> Snapshot:
+        lineage, generation = self._acting(), self.generation
+        try:
+            await self.revoke()
+            await lineage.stop()
+            volumes = tuple(lineage.volume_names)
+            saved = await self._saver.save(
+                self.definition.spec, self.definition.resource, lineage.container, volumes, parent=self.snapshot.id
+            )
+            await self._come_up(generation)
+        except BaseException:
+            await lineage.kill()
+            raise
+        return saved
+
+    def subject(self) -> PlainSubject:
+        return PlainSubject(self)
+
+    async def alive(self) -> bool:
+        if self._lineage is None or self._revoked or self._stopped is not None:
+            return False
+        try:
+            return bool((await self._lineage.describe())["State"]["Running"])
+        except AutoclaveError:
+            return False
+
+    async def close(self) -> None:
+        """Idempotent; runs to its end."""
+        await run_shielded(self._close())
+
+    async def _close(self) -> None:
+        self.closed = True
+        await self.revoke()
+        lineage, self._lineage = self._lineage, None
+        if lineage is not None:
+            await lineage.destroy()
+        self.engine.held.discard(self.token)
+
+    # parts
+
+    async def _written(self) -> int:
+        container = self.lineage.container
+
+        def work(client: Any) -> int:
+            found = client.containers(all=True, size=True, filters={"id": container})
+            return int(found[0].get("SizeRw", 0)) if found else 0
+
+        total = await self.engine.call(work, doing="measuring a container")
+        for target in self.lineage.volume_names if self.data_root is not None else ():
+            total += await in_thread(_size, self.subject().tree(self.definition.resource, target))
+        return total
+
+    async def _stop(self, reason: str) -> None:
+        self._stopped = reason
+        for relay in (self._relay, self._trusted):
+            if relay is not None:
+                await relay.close()
+        await containers.kill(self.engine, self.lineage.container)
+
+    def _cancel_watch(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None and watcher is not asyncio.current_task():
+            watcher.cancel()
+
+    @asynccontextmanager
+    async def _failing(self, method: str) -> AsyncIterator[None]:
+        """Turn what ends a reset early into ResetFailed with its cause; nothing runs then."""
+        try:
+            yield
+        except (ResetFailed, SnapshotMissing, asyncio.CancelledError):
+            await run_shielded(self._down())
+            raise
+        except (AutoclaveError, OSError, TimeoutError) as error:
+            await run_shielded(self._down())
+            raise ResetFailed(f"{method} of namespace {self.namespace} failed: {error}") from error
+
+    async def _down(self) -> None:
+        await self.revoke()
+        if self._lineage is not None:
+            try:
+                await self._lineage.kill()
+            except AutoclaveError as error:
+                log.warning("a container could not be ended", extra={"namespace": self.namespace, "reason": str(error)})

@@ -1,0 +1,152 @@
+"""One container with its volumes, from its making to its removal: what an instance consists of between two replacements."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from sandbox.aio import run_shielded
+from sandbox.errors import EnvironmentInvalid, InstanceLost, RuntimeUnavailable
+from sandbox.model import IdentityProof
+from sandbox.runtimes.docker import containers
+from sandbox.runtimes.docker.engine import Engine
+from sandbox.runtimes.docker.labels import Mark
+from sandbox.runtimes.docker.plain import archive, network
+from sandbox.runtimes.docker.plain.definition import Definition
+from sandbox.runtimes.docker.plain.reach import Reach, is_of, reach_of
+from sandbox.runtimes.docker.plain.readiness import until_ready
+from sandbox.runtimes.docker.plain.saved import Saved
+
+FILL_S = 600.0
+
+
+class Lineage:
+    """A container that was made and not removed. `image` is what it was made of."""
+
+    def __init__(self, engine: Engine, definition: Definition, mark: Mark, image: str) -> None:
+        self.engine, self.definition, self.mark, self.image = engine, definition, mark, image
+        self.volume_names = definition.volume_names(mark)
+        self.container = ""
+        self.proof: IdentityProof | None = None
+        self.started_at = ""
+        self.reach: Reach | None = None
+
+    @classmethod
+    async def make(
+        cls, engine: Engine, definition: Definition, mark: Mark, *, image: str, fresh: bool, saved: Saved | None = None
+    ) -> Lineage:
+        """Make a container that does not run yet; with `saved`, fill its volumes and prove it. Nothing is left when that fails."""
+        lineage = cls(engine, definition, mark, image)
+        try:
+            connected = await network.ensure(engine) if definition.published else "none"
+            config = definition.config(image, mark, network=connected, fresh=fresh)
+            lineage.container = await containers.create(engine, config, mark)
+            await lineage._refuse_strangers()
+            if saved is not None:
+                for target in lineage.volume_names:
+                    await lineage._fill(target, saved)
+                lineage.proof = await lineage._prove(saved)
+        except BaseException:
+            await run_shielded(lineage.destroy())
+            raise
+        return lineage
+
+    async def _refuse_strangers(self) -> None:
+        """Every volume is one of ours, so that none is forgotten when the container goes."""
+        found = await containers.inspect(self.engine, self.container)
+        ours = set(self.volume_names.values())
+        strange = [m["Destination"] for m in found["Mounts"] if m["Type"] != "tmpfs" and m.get("Name") not in ours]
+        if strange:
+            raise RuntimeUnavailable(f"the engine mounted something of its own at {', '.join(strange)}")
+
+    async def _fill(self, target: str, saved: Saved) -> None:
+        if target not in saved.volumes:
+            raise EnvironmentInvalid(f"the saved state has no volume {target}", fix="build the environment again")
+
+        def work(client: Any) -> None:
+            with saved.archive(target).open("rb") as file:
+                client.put_archive(self.container, str(PurePosixPath(target).parent), file)
+
+        await self.engine.call(work, doing=f"filling the volume at {target}", limit_s=FILL_S)
+
+    async def _prove(self, saved: Saved) -> IdentityProof:
+        """Before anything runs: made of the saved image, nothing changed in it, and every volume reads as it was sealed."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        def work(client: Any) -> list[str]:
+            wrong = []
+            if client.inspect_container(self.container)["Image"] != saved.image:
+                wrong.append("it was made of another image")
+            if changed := [item["Path"] for item in client.diff(self.container) or ()]:
+                wrong.append(f"changed before its start: {', '.join(changed[:5])}")
+            for target, volume in saved.volumes.items():
+                if archive.digest_of(archive.lines_at(client, self.container, target)) != volume.digest:
+                    wrong.append(f"the volume at {target} differs")
+            return wrong
+
+        wrong = await self.engine.call(work, doing="proving a container", limit_s=FILL_S)
+        return IdentityProof(method="image-id", holds=not wrong, detail="; ".join(wrong), seconds=loop.time() - began)
+
+    async def start(self) -> None:
+        """Start it and wait until it is ready."""
+        await containers.start(self.engine, self.container)
+        found = await self.describe()
+        beside = self.engine.beside
+        host = "" if self.engine.address.is_socket else self.engine.address.host
+        self.reach = reach_of(found, beside=beside, engine_host=host)
+        self.started_at = str(found["State"]["StartedAt"])
+        if beside and not is_of(self.reach.pid, self.container) and (await self.describe())["State"]["Running"]:
+            raise RuntimeUnavailable(
+                "the engine's processes cannot be seen from here, though its socket is on this machine",
+                fix="run the manager in the engine's own PID namespace, or as an ordinary user, so that it takes the other way",
+            )
+        await until_ready(self.engine, self.reach, self.definition.options)
+
+    @property
+    def running(self) -> Reach:
+        if self.reach is None:
+            raise InstanceLost("the container does not run", fix="ask for a new session")
+        return self.reach
+
+    async def describe(self) -> Mapping[str, Any]:
+        return await containers.inspect(self.engine, self.container)
+
+    async def stop(self) -> None:
+        """Let it end by itself, so that what lies on disk is whole; raise InstanceLost where it had to be killed."""
+        limit = self.definition.options.stop_limit_s
+        code = await containers.stop(self.engine, self.container, grace_s=limit)
+        self.reach = None
+        if code == 137:
+            said = await containers.log_tail(self.engine, self.container)
+            raise InstanceLost(
+                f"the container did not end within {limit:g} s of its stop signal, so that what it holds on disk may not be whole; "
+                f"it said: {said[-1500:] or 'nothing'}",
+                fix="set stop_signal, or raise stop_limit_s",
+            )
+
+    async def kill(self) -> None:
+        """End every process in it, and wait until they are dead."""
+        self.reach = None
+        if self.container:
+            with contextlib.suppress(InstanceLost):
+                await containers.kill(self.engine, self.container)
+                if not await containers.wait_ended(self.engine, self.container, timeout=30):
+                    raise RuntimeUnavailable(f"container {self.container[:12]} does not die", fix="look at the engine's log")
+
+    async def destroy(self) -> None:
+        """Remove the container and its volumes. Idempotent."""
+        self.reach = None
+        await containers.remove(self.engine, self.container or self.mark.name)
+
+        def work(client: Any) -> None:
+            from docker import errors
+
+            for name in self.volume_names.values():
+                with contextlib.suppress(errors.NotFound):
+                    client.remove_volume(name, force=True)
+
+        await self.engine.call(work, doing="removing volumes")

@@ -1,0 +1,44 @@
+"""The network of containers whose ports must be published, because this process cannot enter theirs: one for each home, on which
+containers do not reach each other and from which no packet is sent on to the world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sandbox.runtimes.docker.engine import Engine
+from sandbox.runtimes.docker.labels import HOME, OWNER, PART
+
+_OPTIONS = {"com.docker.network.bridge.enable_icc": "false", "com.docker.network.bridge.enable_ip_masquerade": "false"}
+
+
+async def ensure(engine: Engine) -> str:
+    """Return the name of this home's network; make it at its first use. It goes with the first sweep that finds it unused."""
+    name = f"autoclave-{engine.home}"
+    labels = {HOME: engine.home, PART: "network", OWNER: name}
+
+    def work(client: Any) -> None:
+        from docker import errors
+
+        if not client.networks(names=[name], filters={"label": f"{HOME}={engine.home}"}):
+            try:
+                client.create_network(name, driver="bridge", options=_OPTIONS, labels=labels, check_duplicate=True)
+            except errors.APIError as error:
+                if error.status_code != 409:  # another call was first
+                    raise
+
+    engine.held.add(name)
+    await engine.call(work, doing="making the network of published ports")
+    return name
+
+
+async def remove(engine: Engine) -> None:
+    """Remove it. Idempotent."""
+    name = f"autoclave-{engine.home}"
+
+    def work(client: Any) -> None:
+        for found in client.networks(names=[name], filters={"label": f"{HOME}={engine.home}"}):
+            client.remove_network(found["Id"])
+
+    if name in engine.held:
+        engine.held.discard(name)
+        await engine.call(work, doing="removing the network of published ports")

@@ -1,0 +1,174 @@
+"""How the host reaches a port inside a container: through its own network where that can be entered, else as published."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import socket
+import struct
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sandbox.errors import InstanceLost, RuntimeUnavailable
+
+_CLONE_NEWNET = 0x4000_0000
+_CONNECT_S = 10.0
+_CHUNK = 64_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """The way into one started container. `pid` is its first process (0: it is not on this machine), `published` gives the engine's
+    address for each port."""
+
+    container: str
+    pid: int = 0
+    published: Mapping[int, tuple[str, int]]
+
+    async def connect(self, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to a TCP port inside; raise OSError."""
+        async with asyncio.timeout(_CONNECT_S):
+            if not self.pid:
+                if port not in self.published:
+                    raise ConnectionRefusedError(f"port {port} is not published")
+                return await asyncio.open_connection(*self.published[port])
+            inside = await _in_network(self.pid, self.container)
+            try:
+                await asyncio.get_running_loop().sock_connect(inside, ("127.0.0.1", port))
+                return await asyncio.open_connection(sock=inside)
+            except BaseException:
+                inside.close()
+                raise
+
+
+def reach_of(found: Mapping[str, Any], *, beside: bool, engine_host: str) -> Reach:
+    """Make the way into a container from its engine's description."""
+    container, state = str(found["Id"]), found["State"]
+    if not state["Running"]:
+        raise InstanceLost(f"container {container[:12]} has ended with {state['ExitCode']}")
+    ports: dict[int, tuple[str, int]] = {}
+    for name, bound in (found["NetworkSettings"].get("Ports") or {}).items():
+        if bound:
+            ports[int(name.partition("/")[0])] = (engine_host or bound[0]["HostIp"] or "127.0.0.1", int(bound[0]["HostPort"]))
+    return Reach(container=container, pid=int(state["Pid"]) if beside else 0, published=ports)
+
+
+def is_of(pid: int, container: str) -> bool:
+    """True where a process of this machine belongs to that container."""
+    try:
+        return container in Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return False
+
+
+async def _in_network(pid: int, container: str) -> socket.socket:
+    """Make a socket in the network of a process. A thread of its own enters it, and ends."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[socket.socket] = loop.create_future()
+
+    def work() -> None:
+        try:
+            made = _enter(pid, container)
+        except OSError as error:
+            loop.call_soon_threadsafe(_settle, future, error)
+        else:
+            loop.call_soon_threadsafe(_settle, future, made)
+
+    threading.Thread(target=work, name="autoclave-network", daemon=True).start()
+    return await future
+
+
+def _settle(future: asyncio.Future[socket.socket], found: socket.socket | OSError) -> None:
+    if future.cancelled():
+        if isinstance(found, socket.socket):
+            found.close()
+    elif isinstance(found, OSError):
+        future.set_exception(found)
+    else:
+        future.set_result(found)
+
+
+def _enter(pid: int, container: str) -> socket.socket:
+    descriptor = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if not is_of(pid, container):
+            raise ConnectionRefusedError(f"container {container[:12]} has ended")
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.setns(descriptor, _CLONE_NEWNET) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, f"cannot enter the network of container {container[:12]}: {os.strerror(code)}")
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        made.setblocking(False)
+        # Closed, it leaves nothing waiting in the container's network, where a check would see it.
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        return made
+    finally:
+        os.close(descriptor)
+
+
+class Relay:
+    """The addresses of one generation: listeners on this machine's loopback, each before one port inside. Closed, nothing of them
+    is left, and every connection through them has ended."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._servers: dict[int, asyncio.Server] = {}
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def open(self, ports: list[int]) -> None:
+        for port in ports:
+            self._servers[port] = await asyncio.start_server(partial(self._serve, port), "127.0.0.1", 0)
+
+    def address(self, port: int) -> str:
+        server = self._servers.get(port)
+        if server is None or not server.sockets:
+            raise RuntimeUnavailable(f"port {port} is not among the container's `ports`")
+        host, number = server.sockets[0].getsockname()[:2]
+        return f"{host}:{number}"
+
+    async def close(self) -> None:
+        """Idempotent."""
+        servers, self._servers = self._servers, {}
+        for server in servers.values():
+            server.close()
+        await self.cut()
+
+    async def cut(self) -> None:
+        """End every connection; new ones can be made."""
+        for task in tuple(self._running):
+            task.cancel()
+        if self._running:
+            await asyncio.wait(tuple(self._running), timeout=5)
+
+    async def _serve(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        try:
+            inner_reader, inner_writer = await self._reach.connect(port)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_pump(reader, inner_writer))
+                    group.create_task(_pump(inner_reader, writer))
+            finally:
+                inner_writer.transport.abort()
+        except (OSError, TimeoutError, asyncio.CancelledError):
+            pass  # the client sees its connection end; a cancellation comes from `cut`
+        finally:
+            writer.transport.abort()
+            self._running.discard(task)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while piece := await reader.read(_CHUNK):
+            writer.write(piece)
+            await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()
