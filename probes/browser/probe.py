@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from probes.browser.live import read_live
+from probes.browser.profile import read_profile
 from probes.kinds import Options, digest_of_kind, read_options, resource_of
 from probes.manifest import Digests, read_whole
 from probes.probe import Findings, ProbeContext
 from sandbox.aio import in_thread
 from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
 from sandbox.resources.browser import cdp
+
+PROFILE = "profile"
 
 
 class BrowserOptions(Options):
@@ -36,13 +39,16 @@ class BrowserProbe:
         return False
 
     def depth_of(self, field: str, *, in_place: bool) -> Depth | None:
-        return Depth.QUICK
+        return Depth.DEEP if field.startswith(PROFILE) and not in_place else Depth.QUICK
 
     async def read(self, context: ProbeContext) -> Findings:
         async with cdp.connect(context.subject.endpoint(self.resource), timeout=context.limit_s) as browser:
             fields = await read_live(browser)
         fields |= await in_thread(self._downloads, context)
-        return Findings(fields=fields)
+        if not context.thorough:
+            return Findings(fields=fields)
+        found, problems = await in_thread(read_profile, context.subject.tree(self.resource, PROFILE))
+        return Findings(fields={**fields, **found}, problems=tuple(problems))
 
     def _downloads(self, context: ProbeContext) -> dict[str, str]:
         tree = context.subject.tree(self.resource, "downloads")

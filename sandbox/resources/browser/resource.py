@@ -142,8 +142,11 @@ class Browser:
                 raise InstanceLost(f"the browser of resource {self._spec.name} ended before it was ready", fix="see its log")
             if live.socket_dir is None or not (live.socket_dir / OWN).exists():
                 return False
-            async with connected(live) as browser:
-                await browser.call("Browser.getVersion")
+            try:
+                async with connected(live) as browser:
+                    await browser.call("Browser.getVersion")
+            except InstanceLost:  # the socket is there a moment before the relay listens on it
+                return False
             return True
 
         if not await poll(answers, timeout=timeout):

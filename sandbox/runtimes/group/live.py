@@ -13,7 +13,7 @@ from sandbox.runtimes.group.box import Box, Boxes, SandboxPlan
 from sandbox.runtimes.group.plans import Plans
 from sandbox.runtimes.group.sockets import SocketDirs
 
-READY_S = 30.0
+READY_S = 90.0  # a browser on a machine that is loaded ten times over
 STOP_S = 60.0
 _OUTPUT = 64_000_000
 
