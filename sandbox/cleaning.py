@@ -32,11 +32,14 @@ async def clean(settings: Settings, *, evidence_older_than_s: float, keep_checks
         stale, kept = await _superseded(settings, ledger, known)
         leftovers: tuple[str, ...] = ()
         evidence = 0
-        if not dry_run:
+        if dry_run:
+            leftovers = await runtime.sweep(dry_run=True)
+        else:
             for snapshot in stale:
                 await ledger.forget_snapshot(snapshot.id)
             remaining = [sealed for snapshot in known if snapshot not in stale for sealed in snapshot.dirs]
-            leftovers = (*await runtime.sweep(), *await runtime.storage.sweep(remaining))
+            swept = (*await runtime.sweep(), *await runtime.storage.sweep(remaining))
+            leftovers = (*swept, *await runtime.sweep())  # what stood on snapshots that have gone now
             evidence = await ledger.prune(evidence_older_than_s=evidence_older_than_s, keep_checks=keep_checks)
         return Cleaned(
             snapshots=tuple(snapshot.id for snapshot in stale),

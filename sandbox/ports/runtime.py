@@ -24,6 +24,9 @@ class Runtime(Protocol):
     def storage(self) -> Storage: ...
     @property
     def in_force(self) -> Mapping[str, Any]: ...
+    async def identity(self, environment: Environment) -> str:
+        """Return everything about the runtime that a baseline of this environment depends on: its name, an image's id, ..."""
+
     async def build(self, environment: Environment) -> Snapshot:
         """Seed from nothing and seal: the golden snapshot. Raises EnvironmentInvalid naming the seed file that failed."""
 
@@ -31,7 +34,8 @@ class Runtime(Protocol):
         """Make a task's own start state: a sealed child of golden."""
 
     async def start(self, environment: Environment, snapshot: Snapshot, namespace: NamespaceId, generation: int) -> Instance: ...
-    async def sweep(self) -> tuple[str, ...]:
-        """Kill and remove every process, mount, cgroup and directory of ours that no live Instance of this object owns."""
+    async def sweep(self, *, dry_run: bool = False) -> tuple[str, ...]:
+        """Kill and remove everything of ours (processes, mounts, cgroups, directories, containers, volumes, ...) that no live
+        Instance of this object owns, and say what it was. `dry_run`: only say it."""
 
     async def close(self) -> None: ...

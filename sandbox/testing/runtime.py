@@ -259,6 +259,9 @@ class MemoryRuntime:
     def in_force(self) -> Mapping[str, Any]:
         return {"runtime": self.name, "isolation": "none: a fake for tests"}
 
+    async def identity(self, environment: Environment) -> str:
+        return self.name
+
     async def build(self, environment: Environment) -> Snapshot:
         await self.faults.at("build")
         options = environment.spec.resources[0].options
@@ -281,9 +284,9 @@ class MemoryRuntime:
         self._owned.add(instance)
         return instance
 
-    async def sweep(self) -> tuple[str, ...]:
+    async def sweep(self, *, dry_run: bool = False) -> tuple[str, ...]:
         strays = [instance for instance in self.machine.running if instance not in self._owned]
-        for instance in strays:
+        for instance in () if dry_run else strays:
             await instance.close()
         return tuple(f"instance {instance.namespace}" for instance in strays)
 

@@ -13,7 +13,6 @@ __all__ = ["create"]
 
 def create(settings: Settings, storage: Storage) -> Runtime:
     """Make the runtime. Imported here, so that a part of this package can be used without the others."""
-    from sandbox.runtimes.docker.boxes import DockerBoxes
-    from sandbox.runtimes.group.runtime import GroupRuntime
+    from sandbox.runtimes.docker.runtime import DockerRuntime
 
-    return GroupRuntime(settings, storage, DockerBoxes(settings))
+    return DockerRuntime(settings, storage)

@@ -75,10 +75,10 @@ class DockerBoxes:
         mine = [key for key in self._resting if key[0] == owner]
         await run_shielded(all_of(*(self._remove(container) for key in mine for container in self._resting.pop(key))))
 
-    async def sweep(self, keep: frozenset[str]) -> tuple[str, ...]:
-        gone = await leftovers.sweep(self.engine, keep)
+    async def sweep(self, keep: frozenset[str], *, dry_run: bool = False) -> tuple[str, ...]:
+        gone = await leftovers.sweep(self.engine, keep, dry_run=dry_run)
         room = room_of(self._settings)
-        if not self._containers and room.is_dir() and os.geteuid() == 0:
+        if not dry_run and not self._containers and room.is_dir() and os.geteuid() == 0:
             await in_thread(mounting.remove_room, room)
             self._choice = None
         return gone
@@ -149,7 +149,12 @@ class DockerBoxes:
         given = [fixed(m, mark.labels()) for m in (*ours, *mounts)]
         given += [follows(place, target) for target, place in slots.outer.items()] if slots else []
         order = Order(shape=shape, config=configuration(shape, first.argv, given, memory or {}), mark=mark, slots=slots)
-        container = await Container.start(self.engine, order)
+        self.engine.held.add(mark.tag)
+        try:
+            container = await Container.start(self.engine, order)
+        except BaseException:
+            self.engine.held.discard(mark.tag)
+            raise
         self._containers.add(container)
         return container
 
@@ -168,7 +173,10 @@ class DockerBoxes:
 
     async def _remove(self, container: Container) -> None:
         self._containers.discard(container)
-        await container.remove()
+        try:
+            await container.remove()
+        finally:
+            self.engine.held.discard(container.order.mark.tag)
 
     def _claims(self, plan: SandboxPlan, shape: Shape, image: ImageFacts, choice: Choice) -> Mapping[str, Any]:
         run = str(self._settings.run)

@@ -91,14 +91,18 @@ class Boxes(Protocol):
 
     @property
     def in_force(self) -> Mapping[str, Any]: ...
+    async def identity(self, image: str) -> str:
+        """Return everything of the runtime that a baseline depends on, for that image."""
+
     async def start(self, plan: SandboxPlan) -> Box:
         """Start a box and check that it is confined as claimed. Raises RuntimeUnavailable or InstanceLost; nothing is left then."""
 
     async def release(self, owner: str) -> None:
         """Remove what is still kept for an owner whose boxes have all been killed."""
 
-    async def sweep(self, keep: frozenset[str]) -> tuple[str, ...]:
-        """Kill and remove what carries our home's mark, of this process or an earlier one, and none of the tokens in `keep`."""
+    async def sweep(self, keep: frozenset[str], *, dry_run: bool = False) -> tuple[str, ...]:
+        """Kill and remove what carries our home's mark, of this process or an earlier one, and none of the tokens in `keep`; say
+        what it was (with `dry_run`: only say it)."""
 
     async def close(self) -> None: ...
 

@@ -51,6 +51,9 @@ class GroupRuntime:
             **self._storage.in_force,
         }
 
+    async def identity(self, environment: Environment) -> str:
+        return await self._boxes.identity(environment.spec.image)
+
     async def build(self, environment: Environment) -> Snapshot:
         plans = self._planned(environment)
         clones = {s.name: await self._storage.blank(s.name, s.directory.role) for s in plans.states}
@@ -103,12 +106,13 @@ class GroupRuntime:
         self._shared = {s for s in self._shared if not s.closed} | {shared}
         return shared
 
-    async def sweep(self) -> tuple[str, ...]:
+    async def sweep(self, *, dry_run: bool = False) -> tuple[str, ...]:
         keep = {i.sockets.token for i in self._instances if not i.closed} | self._seeding
         keep |= {token for shared in self._shared if not shared.closed for token in shared.tokens()}
         keep |= {plans.token for _, plans in self._plans.values()}
         tokens = frozenset(keep)
-        return (*await self._boxes.sweep(tokens), *await in_thread(sweep_sockets, self._settings, tokens))
+        sockets = in_thread(sweep_sockets, self._settings, tokens, dry_run=dry_run)
+        return (*await self._boxes.sweep(tokens, dry_run=dry_run), *await sockets)
 
     async def close(self) -> None:
         await run_shielded(all_of(*(shared.close() for shared in tuple(self._shared))))

@@ -96,13 +96,14 @@ def own_run_directory(run: Path) -> None:
         raise RuntimeUnavailable(f"{run} is not a directory of this user", fix="remove it, or set AUTOCLAVE_RUN to another place")
 
 
-def sweep_sockets(settings: Settings, keep: frozenset[str]) -> tuple[str, ...]:
-    """Remove the directories of instances that are not in `keep`. Blocking."""
+def sweep_sockets(settings: Settings, keep: frozenset[str], *, dry_run: bool = False) -> tuple[str, ...]:
+    """Remove the directories of instances that are not in `keep` (with `dry_run`: name them). Blocking."""
     gone = []
     if settings.run.is_dir() and os.lstat(settings.run).st_uid == os.geteuid():
         for path in settings.run.iterdir():
             if path.name not in keep and path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
+                if not dry_run:
+                    shutil.rmtree(path, ignore_errors=True)
                 gone.append(str(path))
     return tuple(gone)
 

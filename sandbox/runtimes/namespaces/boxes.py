@@ -26,14 +26,17 @@ class NamespaceBoxes:
     def in_force(self) -> Mapping[str, Any]:
         return {"bubblewrap": bubblewrap(self._settings).version, "kernel": platform.release()}
 
+    async def identity(self, image: str) -> str:
+        return self.name
+
     async def start(self, plan: SandboxPlan) -> Sandbox:
         return await Sandbox.start(plan, self._settings)
 
     async def release(self, owner: str) -> None:
         return
 
-    async def sweep(self, keep: frozenset[str]) -> tuple[str, ...]:
-        return await in_thread(leftovers.sweep, self._settings, keep)
+    async def sweep(self, keep: frozenset[str], *, dry_run: bool = False) -> tuple[str, ...]:
+        return await in_thread(leftovers.sweep, self._settings, keep, dry_run=dry_run)
 
     async def close(self) -> None:
         return

@@ -12,7 +12,7 @@ from sandbox.aio import in_thread, run_shielded
 from sandbox.errors import AutoclaveError, EnvironmentInvalid, InstanceLost
 from sandbox.model import NamespaceId, Snapshot, SnapshotId, TaskSpec
 from sandbox.ports import Environment, Storage
-from sandbox.runtimes.docker import containers, leftovers
+from sandbox.runtimes.docker import containers
 from sandbox.runtimes.docker.engine import Engine
 from sandbox.runtimes.docker.labels import Mark
 from sandbox.runtimes.docker.plain import archive, commands, network
@@ -45,6 +45,11 @@ class PlainRuntime:
     @property
     def in_force(self) -> Mapping[str, Any]:
         return {"runtime": self.name, "engine": self._engine.address.url, **self._storage.in_force}
+
+    async def identity(self, environment: Environment) -> str:
+        definition = await self._define(environment)
+        how = "beside its engine" if self._engine.beside else "away from its engine"
+        return f"{self.name} {how} {definition.options.runtime or 'default'} {definition.image['Id']}"
 
     async def build(self, environment: Environment) -> Snapshot:
         """Start the image once, let it set itself up, stop it cleanly, and save what it holds then."""
@@ -110,8 +115,8 @@ class PlainRuntime:
         return known
 
     async def sweep(self, *, dry_run: bool = False) -> tuple[str, ...]:
-        """What no living instance of this process owns, and images of saved states whose directory has gone."""
-        return (*await leftovers.sweep(self._engine, dry_run=dry_run), *await self._saver.sweep(dry_run=dry_run))
+        """Images of saved states whose directory has gone. All else that is ours on the engine, the whole runtime sweeps."""
+        return await self._saver.sweep(dry_run=dry_run)
 
     async def close(self) -> None:
         """Close every instance, and remove what creations may have left whose answer never came."""
