@@ -1,0 +1,162 @@
+"""`autoclave rollout`: runs trajectories over a pool and says what may be trained on; and reprints why a task was chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from sandbox.cli import output
+from sandbox.cli.options import Home, Json, load
+from sandbox.cli.running import run as run_to_end
+
+if TYPE_CHECKING:
+    from rollout.setup import Options
+    from sandbox.settings import Settings
+
+app = App(name="rollout", help="Run trajectories over a pool, and train on none that is not cleared.")
+
+COUNT = Number(gte=1)
+SHARE = Number(gte=0, lte=1)
+
+
+@app.command
+def run(
+    *,
+    environment: Annotated[str, Parameter(help="The environment's name or path.")],
+    engine: Annotated[str, Parameter(help="scripted, http or vllm.")] = "scripted",
+    model: Annotated[str, Parameter(help="A model's directory (vllm, and http for its tokenizer).")] = "",
+    url: Annotated[str, Parameter(help="Where `vllm serve` listens (http).")] = "",
+    trajectories: Annotated[int, Parameter(validator=COUNT, help="How many; rounded up to whole groups.")] = 16,
+    group_size: Annotated[int, Parameter(validator=COUNT, help="Trajectories of one task.")] = 4,
+    batch_groups: Annotated[int, Parameter(validator=COUNT, help="Groups that a batch wants.")] = 2,
+    max_gap: Annotated[int, Parameter(validator=Number(gte=0), help="Policy versions that a trajectory may be old.")] = 4,
+    completeness: Annotated[float, Parameter(validator=Number(gt=0, lte=1), help="Share of a batch's groups that suffices.")] = 1.0,
+    late: Annotated[Literal["next", "keep_off_policy", "discard"], Parameter(help="What becomes of late trajectories.")] = "next",
+    mode: Annotated[Literal["gated", "optimistic"], Parameter(help="Ship after clearance, or before it and recall.")] = "gated",
+    learner: Annotated[Literal["none", "stepping"], Parameter(help="What makes updates; none keeps the policy.")] = "none",
+    reward: Annotated[Literal["task", "shaped"], Parameter(help="The task's own, or with a tenth for readable actions.")] = "task",
+    keep_flat: Annotated[bool, Parameter(negative="", help="Ship groups in which all rewards are equal, too.")] = False,
+    contaminate: Annotated[
+        float, Parameter(validator=SHARE, help="Share of trajectories that leave a leak, under the hook.")
+    ] = 0.0,
+    alarm: Annotated[float, Parameter(validator=SHARE, help="Share of quarantined trajectories that stops the run.")] = 0.5,
+    branch_turn: Annotated[int, Parameter(validator=Number(gte=0), help="Fork a group's members after this many turns.")] = 0,
+    split: Annotated[Literal["train", "held-out"], Parameter(help="Which tasks.")] = "train",
+    task: Annotated[tuple[str, ...], Parameter(help="Only these tasks; may be repeated.", negative="")] = (),
+    family: Annotated[tuple[str, ...], Parameter(help="Only tasks of these families; may be repeated.", negative="")] = (),
+    style: Annotated[Literal["json", "xml"], Parameter(help="How the prompt asks for tool calls; both are read.")] = "json",
+    size: Annotated[int, Parameter(validator=COUNT, help="Namespaces.")] = 4,
+    slots: Annotated[int, Parameter(validator=COUNT, help="Requests that the model serves at once.")] = 8,
+    turns: Annotated[int, Parameter(validator=COUNT, help="Answers of one trajectory at most.")] = 12,
+    answer_tokens: Annotated[int, Parameter(validator=COUNT, help="Tokens of one answer at most.")] = 512,
+    total_tokens: Annotated[int, Parameter(validator=COUNT, help="Tokens of one trajectory at most.")] = 16_384,
+    temperature: Annotated[float, Parameter(validator=Number(gt=0), help="Of sampling.")] = 1.0,
+    seed: int = 0,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Run trajectories and ship batches of those that are cleared.
+
+    Every admitted trajectory ends in exactly one state; the counts add up. Exit code 1 when the run was stopped early
+    (contamination alarm, nothing moved) or when a batch holds a trajectory that was quarantined after it shipped.
+
+    Example: autoclave rollout run --environment shop --engine scripted --trajectories 16 --group-size 4 --json
+    """
+    from rollout.running.runner import Bounds
+    from rollout.setup import Options
+    from rollout.terms import Late
+
+    options = Options(
+        environment=environment,
+        engine=engine,
+        model=model,
+        url=url,
+        trajectories=trajectories,
+        group_size=group_size,
+        batch_groups=batch_groups,
+        max_gap=max_gap,
+        completeness=completeness,
+        late=Late(late),
+        mode=mode,
+        learner=learner,
+        reward=reward,
+        keep_flat=keep_flat,
+        contaminate=contaminate,
+        alarm=alarm,
+        branch_turn=branch_turn,
+        split=split,
+        tasks=task,
+        families=family,
+        style=style,
+        size=size,
+        slots=slots,
+        temperature=temperature,
+        seed=seed,
+        bounds=Bounds(turns=turns, answer_tokens=answer_tokens, total_tokens=total_tokens),
+    )
+    summary = run_to_end(_run(options, load(home)))
+    if json:
+        output.print_json(summary)
+    else:
+        from rollout.report import terminal
+
+        output.show(*terminal(summary))
+    return 1 if summary["stopped"] or summary["quarantined_in_batches"] else 0
+
+
+@app.command
+def why(
+    task: str,
+    /,
+    *,
+    run: Annotated[str, Parameter(help="A run's id; the latest run by default.")] = "",
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Say why a task was chosen: each term of its score at each decision, and who came next.
+
+    Example: autoclave rollout why refund-01
+    """
+    from rollout.admission.planner import decisions
+    from rollout.report import decisions_table
+
+    folder = _folder(load(home).home, run)
+    found = decisions(folder / "decisions.jsonl", task)
+    if json:
+        output.print_json({"run": folder.name, "task": task, "decisions": found})
+    else:
+        output.show(decisions_table(folder.name, found))
+    return 0
+
+
+def _folder(home: Path, run: str) -> Path:
+    """Return a run's folder, the latest one when none is named."""
+    from sandbox.errors import RecordMissing
+
+    top = home / "rollouts"
+    if run:
+        return top / run
+    runs = sorted((p for p in top.glob("*") if p.is_dir()), key=lambda p: p.stat().st_mtime)
+    if not runs:
+        raise RecordMissing(f"there is no run in {top}", fix="`autoclave rollout run` makes one")
+    return runs[-1]
+
+
+async def _run(options: Options, settings: Settings) -> dict[str, Any]:
+    from rollout.report import write
+    from rollout.session import rollout
+    from sandbox.clock import SystemClock
+    from sandbox.model import ResetMethod
+    from sandbox.wiring import environment, open_pool
+
+    progress = output.Progress()
+    opened: Any = environment(options.environment, settings)
+    if options.contaminate:
+        opened = opened.with_reset(ResetMethod.HOOK)
+    progress.say(f"opening a pool of {options.size} namespaces of {opened.spec.name}")
+    async with open_pool([opened], size=options.size, settings=settings) as pool:
+        summary = await rollout(options, pool=pool, environment=opened, home=settings.home, clock=SystemClock(), say=progress.say)
+    return write(summary, settings.reports)

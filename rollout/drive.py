@@ -1,0 +1,66 @@
+"""Drives a loop to its end: takes batches, lets a learner make updates of them, records both, publishes what comes out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rollout.batches import Batch
+from rollout.errors import EngineLost, RolloutStopped
+from rollout.learner.learner import Learner
+from rollout.loop import RolloutLoop
+
+log = logging.getLogger(__name__)
+FAILED_PUBLICATIONS = 3  # in a row, until the run ends
+
+
+@dataclass(slots=True, kw_only=True)
+class Driven:
+    """What happened on the learning side."""
+
+    updates: list[str] = field(default_factory=list)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    failed_publications: list[str] = field(default_factory=list)
+
+
+async def drive(
+    loop: RolloutLoop, learner: Learner | None, *, say: Callable[[str], None] = lambda _: None, limit_s: float = 3600.0
+) -> Driven:
+    """Take every batch there will be. One update may take `limit_s` seconds; then the run ends, with that as its reason."""
+    driven = Driven()
+    try:
+        async for batch in loop.batches():
+            counts = loop.books.accounts.counts()
+            say(f"{batch.id}: {len(batch.samples)} trajectories of {len(batch.groups)} groups; {counts['quarantined']} quarantined")
+            if learner is not None:
+                await _update(loop, learner, batch, driven, limit_s)
+    except RolloutStopped as stopped:
+        say(str(stopped))
+    return driven
+
+
+async def _update(loop: RolloutLoop, learner: Learner, batch: Batch, driven: Driven, limit_s: float) -> None:
+    try:
+        async with asyncio.timeout(limit_s):
+            with loop.books.meter.stage("optimisation"):
+                update = await learner.update(batch)
+    except TimeoutError:
+        loop.stop(f"the learner made no update of {batch.id} within {limit_s:g} s")
+        return
+    name = f"{batch.id}-update"
+    await loop.parts.pool.record_update(name, batches=[batch.id], checkpoint=update.checkpoint)
+    driven.updates.append(name)
+    driven.metrics.append({"update": name, **update.metrics})
+    if not update.publish:
+        return
+    try:
+        await loop.publish(update.weights)
+        driven.failed_publications.clear()
+    except EngineLost as error:  # the old weights stay in force, and the gap counts from them
+        log.warning("weights did not load", extra={"event": "rollout.not_published", "update": name, "error": str(error)})
+        driven.failed_publications.append(f"{name}: {error}")
+        if len(driven.failed_publications) >= FAILED_PUBLICATIONS:
+            loop.stop(f"weights did not load {FAILED_PUBLICATIONS} times in a row: {error}")

@@ -1,0 +1,35 @@
+"""What the loop needs of a learner, and the one that keeps the policy as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from rollout.batches import Batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What came of a batch. With `publish`, the engine is given `weights` (None: it makes its own) as the next version."""
+
+    publish: bool
+    weights: Path | None = None
+    checkpoint: str | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class Learner(Protocol):
+    @property
+    def name(self) -> str: ...
+    async def update(self, batch: Batch) -> Update: ...
+
+
+class Stepping:
+    """Learns nothing and publishes a next version after each batch: versions, gaps and recalls without a model."""
+
+    name = "stepping"
+
+    async def update(self, batch: Batch) -> Update:
+        return Update(publish=True, checkpoint=f"{batch.id}-checkpoint")

@@ -1,0 +1,172 @@
+"""The rollout loop: many trajectories at once over a pool, and batches that hold only what may be trained on.
+
+async with RolloutLoop(books, parts) as loop:
+    async for batch in loop.batches():
+        ...                                   # a user's own update
+        await loop.publish(weights)
+summary = await loop.settle()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rollout.batches import Batch, Shelf
+from rollout.books import Books
+from rollout.delivery import Delivery
+from rollout.engines.engine import PublishReport
+from rollout.errors import RolloutStopped
+from rollout.gate import Gate
+from rollout.groups import Group
+from rollout.members import Members
+from rollout.running.runner import Parts
+from rollout.watchdog import Watchdog
+
+log = logging.getLogger(__name__)
+
+
+class RolloutLoop:
+    """Hold it with `async with`: entering starts admission, leaving ends what still runs (those trajectories stay `open`)."""
+
+    def __init__(self, books: Books, parts: Parts) -> None:
+        self.books = books
+        self.parts = parts
+        plan = books.plan
+        self.shelf = Shelf(plan.sync, capacity=plan.shelf or plan.sync.outstanding)
+        self._members = Members(books, parts)
+        self.delivery = Delivery(books, parts, self.shelf)
+        self._gate = Gate(books, parts, outstanding=lambda: self._outstanding, shelf=self.shelf)
+        self._outstanding = 0  # groups admitted and not yet trained on, dropped or gone
+        self._running: set[asyncio.Task[None]] = set()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._duties: list[asyncio.Task[None]] = []
+        self._admitting = True
+        self._asked_at: float | None = None
+        self._publishing = asyncio.Lock()  # no batch is cut while the version moves
+        self.watchdog = Watchdog(clock=parts.clock, patience=plan.patience, quiet_s=self._quiet_s, holds=self.holds, stop=self.stop)
+
+    async def __aenter__(self) -> Self:
+        self._tasks = asyncio.TaskGroup()
+        await self._tasks.__aenter__()
+        self._duties = [
+            self._tasks.create_task(self._admit(), name="rollout admission"),
+            self._tasks.create_task(self.watchdog.watch(), name="rollout watchdog"),
+        ]
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._tasks is not None
+        for task in (*self._duties, *self._running):
+            task.cancel()
+        await self._tasks.__aexit__(kind, error, trace)
+
+    @property
+    def version(self) -> int:
+        return self.parts.engine.version
+
+    @property
+    def over(self) -> bool:
+        """True when no further group can become final."""
+        return not self._admitting and not self._running
+
+    def stop(self, reason: str) -> None:
+        """End the run early: nobody new is admitted, what runs is cancelled and stays `open`."""
+        self.books.stop(reason)
+        for task in (*self._duties[:1], *self._running):
+            task.cancel()
+        self.parts.board.move()
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """Yield batches until no more can come; RolloutStopped when the run was ended early."""
+        while (batch := await self.next_batch()) is not None:
+            yield batch
+
+    async def next_batch(self) -> Batch | None:
+        """Wait for a batch. It was recorded in the ledger, and holds nothing uncleared, quarantined, or older than the gap."""
+        self._asked_at = None
+        try:
+            while True:
+                self.books.changed.clear()
+                if self.books.stopped:
+                    raise RolloutStopped(self.books.stopped)
+                async with self._publishing:
+                    batch, gone = await self.delivery.next(self.version, last=self.over)
+                self._outstanding -= gone
+                if batch is not None:
+                    self.parts.board.move()
+                    return batch
+                if gone:
+                    continue
+                if self.over:
+                    return None
+                await self.books.changed.wait()
+        finally:
+            self._asked_at = self.parts.clock.monotonic()
+
+    async def publish(self, weights: Path | None) -> PublishReport:
+        """Bring new weights to the engine as the next version. Raises EngineLost when they do not load: the old ones stay."""
+        async with self._publishing:
+            with self.books.meter.stage("publication"):
+                report = await self.parts.engine.publish(weights, self.version + 1)
+        self.parts.board.move()
+        self.books.changed.set()
+        return report
+
+    async def settle(self) -> None:
+        """After the end: look once more at what every trajectory's clearance is, since a later check may have reached it."""
+        await self.delivery.settle()
+
+    def holds(self) -> Mapping[str, Any]:
+        """What is in the way, for people: who holds what, where each trajectory is, what waits for the trainer."""
+        idle = None if self._asked_at is None else round(self.parts.clock.monotonic() - self._asked_at, 1)
+        return {
+            "dependencies": self.parts.limits.held(),
+            "trajectories": self.parts.board.shown(),
+            "admission": self._gate.why,
+            "trainer": f"has not asked for a batch for {idle} s; {len(self.shelf)} groups are ready" if idle is not None else "",
+        }
+
+    def _quiet_s(self) -> float:
+        """How long nothing moved while there is something to do."""
+        return 0.0 if self.over and not len(self.shelf) else self.parts.board.quiet_s
+
+    async def _admit(self) -> None:
+        """Start groups one after the other, each when the gate lets it."""
+        plan = self.books.plan
+        try:
+            for number in range(plan.groups):
+                task, decision = await self._gate.next()
+                group = Group(
+                    id=f"{plan.run}-{number}",
+                    number=number,
+                    task=task,
+                    size=plan.group_rule.size,
+                    began=self.parts.clock.monotonic(),
+                )
+                self._outstanding += 1
+                assert self._tasks is not None
+                running = self._tasks.create_task(self._group(group, round(decision.score * 100)), name=f"group {group.id}")
+                self._running.add(running)
+                running.add_done_callback(self._group_ended)
+                await asyncio.sleep(0)
+        finally:
+            self._admitting = False
+            self.books.changed.set()
+
+    def _group_ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self.parts.board.move()
+        self.books.changed.set()
+
+    async def _group(self, group: Group, priority: int) -> None:
+        """Run all members to their end; one that fails changes no other."""
+        async with asyncio.TaskGroup() as members:
+            for index in range(group.size):
+                members.create_task(self._members.run(group, index, priority), name=f"member {group.id}-{index}")
+        if not await self.delivery.closed(group):
+            self._outstanding -= 1

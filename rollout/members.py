@@ -1,0 +1,139 @@
+"""One member of a group from its first attempt to the one that counts: again after a fault of infrastructure, within the budget."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+from rollout.admission.budgets import Budget, Spend
+from rollout.admission.limits import STORAGE
+from rollout.batches import OPTIMISTIC
+from rollout.books import Books
+from rollout.classify import RESPONSE
+from rollout.deadline import deadline
+from rollout.groups import Group
+from rollout.record import Trajectory
+from rollout.running.board import Phase
+from rollout.running.draft import Ticket
+from rollout.running.runner import Parts, Runner
+from rollout.terms import Failure, State, Termination
+from sandbox.errors import LedgerConflict, NotCleared
+from sandbox.model import Clearance, ClearanceState, TrajectoryId
+
+log = logging.getLogger(__name__)
+NOT_DECIDED = "its clearance was not decided in time"
+
+
+class Members:
+    """Runs members and hands each one's last attempt to its group."""
+
+    def __init__(self, books: Books, parts: Parts) -> None:
+        self._books = books
+        self._parts = parts
+        self._runner = Runner(parts)
+
+    async def run(self, group: Group, index: int, priority: int) -> None:
+        """Attempt until one trajectory stands, or the budget is spent."""
+        books, plan = self._books, self._books.plan
+        budget = Budget(retries=plan.member_retries, alternatives=plan.member_alternatives, within=books.budget)
+        attempt = 0
+        while True:
+            ticket = self.ticket(group, index, attempt, priority)
+            books.accounts.admit(ticket.id)
+            record = await self._runner.run(ticket, budget)
+            if not await self.again(group, index, record, budget):
+                return
+            attempt += 1
+
+    def ticket(self, group: Group, index: int, attempt: int, priority: int) -> Ticket:
+        plan = self._books.plan
+        suffix = f".{attempt}" if attempt else ""
+        return Ticket(
+            id=f"{group.id}-{index}{suffix}",
+            run=plan.run,
+            group=group.id,
+            member=index,
+            attempt=attempt,
+            environment=plan.environment,
+            task=group.task,
+            priority=priority,
+            seed=plan.seed * 1_000_003 + group.number * 10_007 + index * 101 + attempt,
+        )
+
+    async def again(self, group: Group, index: int, record: Trajectory, budget: Budget) -> bool:
+        """Take a finished attempt in; True when the member is to be run once more."""
+        record = await self._written(record)
+        if record.reward is None:
+            return await self._failed(group, index, record, budget)
+        clearance = await self._clearance(record)
+        if clearance is None:
+            await self._books.settle(record, State.FAILED, NOT_DECIDED)
+            group.lose(index, NOT_DECIDED)
+            return False
+        record = replace(record, clearance=clearance.state.value, clearance_reason=str(clearance.reason or ""))
+        record = await self._with_evidence(record)
+        if clearance.state in (ClearanceState.QUARANTINED, ClearanceState.DISCARDED):
+            reason = str(clearance.reason or clearance.state)
+            await self._books.settle(replace(record, reward=None), State.QUARANTINED, reason, clearance=clearance)
+            if self._books.plan.group_rule.refill and budget.spend(Spend.RETRY):
+                return True
+            group.lose(index, reason)
+            return False
+        group.survive(index, record)
+        return False
+
+    async def _written(self, record: Trajectory) -> Trajectory:
+        """Put the finished trajectory on disk before anything else is done with it."""
+        books, parts = self._books, self._parts
+        with parts.board.within(record.id, Phase.STORAGE):
+            async with parts.limits.hold(STORAGE, record.id) as place:
+                with books.meter.stage("storage"):
+                    await books.journal.trajectory(record)
+                books.meter.add("storage", queue_s=place.queue_s)
+        parts.board.leave(record.id)
+        books.records[record.id] = replace(record, tokens=(), mask=(), logprobs=(), versions=())
+        books.meter.trajectory(record)
+        success = None if record.reward is None else record.success
+        books.planner.observed(record.task, record.family, success=success, env_s=record.duration_s - record.model_s)
+        if (response := RESPONSE.get(record.termination)) is not None:
+            books.responses[f"{record.termination.value}: {response.value}"] += 1
+        return record
+
+    async def _failed(self, group: Group, index: int, record: Trajectory, budget: Budget) -> bool:
+        reason = f"{record.termination.value}: {record.detail}"[:300]
+        await self._books.settle(record, State.FAILED, reason)
+        retry = record.failure in (Failure.INFRA, Failure.FAULT) and record.termination is not Termination.CANCELLED
+        if retry and budget.spend(Spend.RETRY):
+            return True
+        group.lose(index, reason)
+        return False
+
+    async def _clearance(self, record: Trajectory) -> Clearance | None:
+        """Wait until the trajectory is decided; in optimistic mode, only look. None when it was not decided in time."""
+        books, parts = self._books, self._parts
+        own = TrajectoryId(record.id)
+        if books.plan.sync.mode == OPTIMISTIC:
+            found: Clearance = (await parts.pool.clearance([own]))[own]
+            if found.state is ClearanceState.QUARANTINED:
+                books.saw(found)
+            return found
+        began = parts.clock.monotonic()
+        try:
+            with parts.board.within(record.id, Phase.CLEARANCE):
+                async with deadline(parts.clock, books.plan.clear_s):
+                    found = (await parts.pool.cleared([own], timeout=books.plan.clear_s))[own]
+        except (NotCleared, LedgerConflict, TimeoutError) as error:
+            log.warning("no clearance", extra={"event": "rollout.undecided", "trajectory": record.id, "error": str(error)})
+            return None
+        finally:
+            books.meter.add("clearance", queue_s=parts.clock.monotonic() - began)
+        books.saw(found)
+        return found
+
+    async def _with_evidence(self, record: Trajectory) -> Trajectory:
+        """Add what the ledger knows of the trajectory's end: the check after it, and the reset that made its start."""
+        known: Any = await self._parts.pool.why(record.id)
+        end, opened = known.get("end_check"), known["lineage"]["opened_by"]
+        timings = replace(record.timings, reset_s=opened["seconds"] if opened else None)
+        return replace(record, end_check=end["id"] if end else "", timings=timings)

@@ -1,0 +1,95 @@
+"""What each stage of the cycle took: time of service, time in line, and its share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rollout.record import Trajectory
+from sandbox.ports import Clock
+
+STAGES = (
+    "session",
+    "generation",
+    "actions",
+    "reward",
+    "teardown",
+    "storage",
+    "clearance",
+    "advantage",
+    "optimisation",
+    "publication",
+)
+
+
+@dataclass(slots=True)
+class Stage:
+    """Seconds, summed over all trajectories."""
+
+    service_s: float = 0.0
+    queue_s: float = 0.0
+
+
+class Meter:
+    """Sums by stage."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.stages = {name: Stage() for name in STAGES}
+
+    def add(self, stage: str, *, service_s: float = 0.0, queue_s: float = 0.0) -> None:
+        self.stages[stage].service_s += service_s
+        self.stages[stage].queue_s += queue_s
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count the block as service of a stage."""
+        began = self._clock.monotonic()
+        try:
+            yield
+        finally:
+            self.add(name, service_s=self._clock.monotonic() - began)
+
+    def trajectory(self, record: Trajectory) -> None:
+        """Take a finished trajectory's own times in."""
+        turns = [turn for turn in record.turns if turn.start >= record.shared_prefix]
+        self.add("session", queue_s=record.timings.creation_s or 0.0)
+        self.add("generation", service_s=sum(t.service_s for t in turns), queue_s=sum(t.queue_s for t in turns))
+        self.add("actions", service_s=sum(a.action_s for a in record.actions), queue_s=sum(a.queue_s for a in record.actions))
+        self.add("reward", service_s=record.score_s)
+        self.add("teardown", service_s=record.timings.teardown_s or 0.0)
+
+    def cycle(self) -> Mapping[str, Mapping[str, float | None]]:
+        """Each stage with its share of all stages' time; shares are None while nothing took any."""
+        total = sum(stage.service_s + stage.queue_s for stage in self.stages.values())
+        return {
+            name: {
+                "service_s": round(stage.service_s, 4),
+                "queue_s": round(stage.queue_s, 4),
+                "share": round((stage.service_s + stage.queue_s) / total, 4) if total else None,
+            }
+            for name, stage in self.stages.items()
+        }
+
+
+def percentiles(records: Sequence[Trajectory]) -> Mapping[str, Mapping[str, float | None]]:
+    """p50, p90 and p99 of what a trajectory took, over those that were run to their end."""
+    columns: Mapping[str, list[float]] = {
+        "duration_s": [r.duration_s for r in records],
+        "generated_tokens": [float(r.generated) for r in records],
+        "tool_calls": [float(len(r.actions)) for r in records],
+        "tool_wait_s": [r.tool_wait_s for r in records],
+        "retries": [float(r.attempt + sum(a.retries for a in r.actions)) for r in records],
+        "reward_s": [r.score_s for r in records],
+    }
+    return {name: {f"p{q}": _quantile(values, q) for q in (50, 90, 99)} for name, values in columns.items()}
+
+
+def _quantile(values: Sequence[float], q: int) -> float | None:
+    """The nearest-rank quantile, so that every figure is one that was measured."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    return round(ordered[max(0, math.ceil(len(ordered) * q / 100) - 1)], 4)

@@ -1,0 +1,1 @@
+"""Running one trajectory, from its session to its score."""

@@ -1,0 +1,48 @@
+"""One whole run over an open pool: what the command does, and what a program may call itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rollout.drive import drive
+from rollout.learner.learner import Learner, Stepping
+from rollout.loop import RolloutLoop
+from rollout.setup import Machinery, Options, books_of, engine_for, parts_of, plan_of
+from rollout.summary import summarise
+from sandbox.errors import EnvironmentInvalid
+from sandbox.ports import Clock
+
+LEARNERS: dict[str, Callable[[], Learner | None]] = {"none": lambda: None, "stepping": Stepping}
+
+
+async def rollout(
+    options: Options, *, pool: Any, environment: Any, home: Path, clock: Clock, say: Callable[[str], None] = lambda _: None
+) -> dict[str, Any]:
+    """Run to the end and return the summary. Records lie in `home`/rollouts/RUN."""
+    if options.learner not in LEARNERS:
+        raise EnvironmentInvalid(f"there is no learner {options.learner!r}", fix=f"use {', '.join(LEARNERS)}")
+    plan = plan_of(options)
+    engine, tokenizer = engine_for(Machinery(options=options, environment=environment, clock=clock))
+    books = books_of(plan, environment, options, folder=home / "rollouts" / plan.run, clock=clock)
+    async with engine, books.journal:
+        say(f"{plan.run}: {plan.groups} groups of {plan.group_rule.size} on {engine.name}")
+        parts = parts_of(plan, options, pool=pool, environment=environment, engine=engine, tokenizer=tokenizer, clock=clock)
+        async with RolloutLoop(books, parts) as loop:
+            driven = await drive(loop, LEARNERS[options.learner](), say=say)
+        await loop.settle()
+        status = await pool.status()
+        in_force = {
+            **engine.in_force,
+            **status["in_force"],
+            "environment": environment.spec.name,
+            "environment_digest": environment.spec.digest,
+            "reset": environment.spec.reset.method.value,
+            "required_depth": environment.spec.check.required_depth.value,
+            "mode": options.mode,
+            "contaminate": options.contaminate,
+            "reward": options.reward,
+            "learner": options.learner,
+        }
+        return {"run": plan.run, **summarise(loop, driven, in_force=in_force)}

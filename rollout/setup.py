@@ -1,0 +1,168 @@
+"""The one place that puts a run together: engine, policy, tools, limits, books."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rollout.admission.limits import JUDGE, MODEL, SESSION, STORAGE, Dependency, Limits
+from rollout.admission.planner import Planner
+from rollout.batches import SyncRule
+from rollout.books import Books, Plan
+from rollout.contaminate import Contaminator
+from rollout.engines.engine import Engine
+from rollout.groups import GroupRule
+from rollout.journal import Journal
+from rollout.meter import Meter
+from rollout.policies.chat import ChatPolicy
+from rollout.policies.tokens import Tokenizer
+from rollout.running.board import Board
+from rollout.running.runner import Bounds, Parts, as_scored, shaped
+from rollout.running.tooling import Tooling, dependency
+from rollout.terms import Late
+from rollout.tools import tools_for
+from sandbox.errors import EnvironmentInvalid
+from sandbox.model import TaskSpec
+from sandbox.ports import Clock
+
+ENGINES = {"scripted": "rollout.engines.scripted:create", "http": "rollout.engines.http:create"}
+REWARDS = {"task": as_scored, "shaped": shaped}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a user may set of a run."""
+
+    environment: str
+    engine: str = "scripted"
+    model: str = ""  # a directory for vllm, the served name for http
+    url: str = ""
+    trajectories: int = 16
+    group_size: int = 4
+    batch_groups: int = 2
+    max_gap: int = 4
+    completeness: float = 1.0
+    late: Late = Late.NEXT
+    mode: str = "gated"
+    keep_flat: bool = False
+    reward: str = "task"
+    learner: str = "none"
+    contaminate: float = 0.0
+    alarm: float = 0.5
+    branch_turn: int = 0
+    split: str = "train"
+    tasks: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+    style: str = "json"
+    size: int = 4  # namespaces
+    slots: int = 8  # of the model
+    temperature: float = 1.0
+    seed: int = 0
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machinery:
+    """What an engine's maker is given."""
+
+    options: Options
+    environment: Any
+    clock: Clock
+
+
+def engine_for(machinery: Machinery) -> tuple[Engine, Tokenizer]:
+    """Make the engine that the options name, with the tokenizer of its model."""
+    name = machinery.options.engine
+    if name not in ENGINES:
+        raise EnvironmentInvalid(f"there is no engine {name!r}", fix=f"use {', '.join(ENGINES)}")
+    module, function = ENGINES[name].split(":")
+    create: Callable[[Machinery], tuple[Engine, Tokenizer]] = getattr(import_module(module), function)
+    return create(machinery)
+
+
+def tasks_of(environment: Any, options: Options) -> list[TaskSpec]:
+    """Return the tasks that the options choose: held-out ones only where they are asked for by split or name."""
+    found: Sequence[TaskSpec] = list(environment.tasks.values())
+    if options.tasks:
+        if unknown := sorted(set(options.tasks) - set(environment.tasks)):
+            raise EnvironmentInvalid(f"{options.environment} has no task {', '.join(unknown)}")
+        return [task for task in found if task.id in options.tasks]
+    return [t for t in found if t.split == options.split and (not options.families or t.family in options.families)]
+
+
+def plan_of(options: Options) -> Plan:
+    """Return the plan; trajectories are rounded up to whole groups."""
+    if options.trajectories < 1 or options.group_size < 1:
+        raise EnvironmentInvalid(f"{options.trajectories} trajectories in groups of {options.group_size}: both are at least 1")
+    groups = -(-options.trajectories // options.group_size)
+    holding = max(2 * options.size, options.group_size)
+    return Plan(
+        run=f"run-{secrets.token_hex(4)}",
+        environment=options.environment,
+        groups=groups,
+        group_rule=GroupRule(
+            size=options.group_size,
+            min_survivors=min(2, options.group_size),
+            keep_flat=options.keep_flat or options.group_size == 1,
+        ),
+        sync=SyncRule(
+            groups=options.batch_groups,
+            max_gap=options.max_gap,
+            completeness=options.completeness,
+            late=options.late,
+            mode=options.mode,
+        ),
+        seed=options.seed,
+        low=max(1, min(options.slots, holding)),
+        high=max(1, min(2 * options.slots, holding)),
+        holding=holding,
+        retries=max(8, groups * options.group_size // 2),
+        alternatives=4 * groups * options.group_size,
+        branch_turn=options.branch_turn,
+        alarm=options.alarm,
+    )
+
+
+def books_of(plan: Plan, environment: Any, options: Options, *, folder: Path, clock: Clock) -> Books:
+    folder.mkdir(parents=True, exist_ok=True)
+    planner = Planner(tasks_of(environment, options), log=folder / "decisions.jsonl")
+    return Books(plan=plan, planner=planner, journal=Journal(folder / "trajectories.jsonl", clock), meter=Meter(clock))
+
+
+def parts_of(
+    plan: Plan, options: Options, *, pool: Any, environment: Any, engine: Engine, tokenizer: Tokenizer, clock: Clock
+) -> Parts:
+    """Put together what all trajectories share."""
+    tools = tools_for(environment.spec)
+    line = plan.holding + plan.group_rule.size
+    limits = Limits(
+        [
+            Dependency(name=MODEL, owner=f"engine {engine.name}", limit=options.slots, waiting=line),
+            Dependency(name=SESSION, owner=f"pool of {plan.environment}", limit=options.size, waiting=line, wait_s=1800),
+            Dependency(name=JUDGE, owner=f"environment {plan.environment}", limit=options.size, waiting=line),
+            Dependency(name=STORAGE, owner="the run's journal", limit=1, waiting=4 * line),
+            *(
+                Dependency(name=dependency(t.spec.name), owner=f"environment {plan.environment}", limit=options.size, waiting=line)
+                for t in tools
+            ),
+        ],
+        clock=clock,
+    )
+    leave = Contaminator(plan.environment, share=options.contaminate, seed=options.seed) if options.contaminate else None
+    return Parts(
+        pool=pool,
+        engine=engine,
+        policy=ChatPolicy(tokenizer, style=options.style),
+        tooling=Tooling(tools, limits=limits, clock=clock, grace_s=options.bounds.tool_grace_s),
+        limits=limits,
+        board=Board(clock),
+        clock=clock,
+        bounds=options.bounds,
+        reward=REWARDS[options.reward],
+        temperature=options.temperature,
+        leave=leave,
+    )

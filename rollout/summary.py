@@ -1,0 +1,87 @@
+"""What a run came to: the JSON of `autoclave rollout run`, and what its report shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rollout.drive import Driven
+from rollout.loop import RolloutLoop
+from rollout.meter import percentiles
+from rollout.record import Trajectory
+from rollout.terms import State
+
+
+def summarise(loop: RolloutLoop, driven: Driven, *, in_force: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the summary; AssertionError when the accounts do not add up, which would be a fault of ours."""
+    books, delivery = loop.books, loop.delivery
+    accounts = books.accounts
+    counts = accounts.counts()
+    if sum(counts.values()) != accounts.admitted:
+        raise AssertionError(f"{accounts.admitted} admitted, states {counts}")
+    records = list(books.records.values())
+    return {
+        "admitted": accounts.admitted,
+        "states": counts,
+        "refused": sum(accounts.refused.values()),
+        "batches": len(delivery.batches),
+        "quarantined_in_batches": len(delivery.quarantined_in_batches),
+        "slot_held_during_tool_wait_s": round(loop.parts.limits.slot_held_during_tool_wait_s, 6),
+        "cycle": books.meter.cycle(),
+        "percentiles": percentiles(records),
+        "stale_share": _share(counts[State.STALE], len(records)),
+        "cost_per_accepted": None,
+        "memory_peak_mb": None,
+        "contaminated": len(books.contaminated),
+        "contamination_by": contamination(records, books.contaminated),
+        "reasons": accounts.why(),
+        "refusals": dict(accounts.refused),
+        "long_runs": dict(books.responses),
+        "budgets": {
+            kind.value: {"given": books.budget.given[kind], "spent": books.budget.spent[kind]} for kind in books.budget.given
+        },
+        "dependencies": loop.parts.limits.shown(),
+        "stalls": loop.watchdog.stalls,
+        "stopped": books.stopped or None,
+        "updates": driven.updates,
+        "failed_publications": driven.failed_publications,
+        "version": loop.version,
+        "max_gap": books.plan.sync.max_gap,
+        "in_force": dict(in_force),
+        "journal": str(books.journal.path),
+    }
+
+
+def contamination(records: Sequence[Trajectory], contaminated: set[str]) -> Mapping[str, Mapping[str, Mapping[str, float | int]]]:
+    """The share that is quarantined by reward and by what was done: always dropping one kind would bias training."""
+    by_reward: Counter[str] = Counter()
+    by_action: Counter[str] = Counter()
+    lost_reward: Counter[str] = Counter()
+    lost_action: Counter[str] = Counter()
+    for record in records:
+        bad = record.id in contaminated
+        reward = _bucket(record.scored)
+        by_reward[reward] += 1
+        lost_reward[reward] += bad
+        for tool in record.tools or {"none"}:
+            by_action[tool] += 1
+            lost_action[tool] += bad
+    return {"reward": _rates(by_reward, lost_reward), "action": _rates(by_action, lost_action)}
+
+
+def _bucket(reward: float | None) -> str:
+    if reward is None:
+        return "none"
+    return "0" if reward <= 0 else "1" if reward >= 1 else "between"
+
+
+def _rates(all_: Counter[str], lost: Counter[str]) -> Mapping[str, Mapping[str, float | int]]:
+    return {
+        name: {"trajectories": count, "quarantined": lost[name], "rate": round(lost[name] / count, 4)}
+        for name, count in sorted(all_.items())
+    }
+
+
+def _share(part: int, whole: int) -> float | None:
+    return round(part / whole, 4) if whole else None
