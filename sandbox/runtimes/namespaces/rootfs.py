@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import stat
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
 from sandbox import plugins, staging
-from sandbox.errors import EnvironmentInvalid
+from sandbox.runtimes.namespaces import unpacked
+from sandbox.runtimes.namespaces.identity import NSSWITCH, names
 from sandbox.settings import Settings
 
 # Top-level names that a merged-/usr system has as links into /usr; where the host has real directories they are bound instead.
@@ -39,13 +39,15 @@ ETC_NAMES = (
 _BOUND = "/etc/alternatives"  # hundreds of links, cheaper to bind than to copy
 # Where the host root mounts something besides /usr.
 TARGETS = frozenset({"/etc", _BOUND, *(f"/{name}" for name in _SYSTEM)})
-_NSSWITCH = "passwd: files\ngroup: files\nshadow: files\nhosts: files\nservices: files\nprotocols: files\n"
 
 
-def arguments(settings: Settings, root: str, *, uid: int, gid: int, home: str, hostname: str) -> list[str]:
-    """Return bubblewrap's arguments for the root; blocking (the first call for a root copies its /etc)."""
+def arguments(
+    settings: Settings, root: str, *, uid: int, gid: int, home: str, hostname: str, targets: tuple[str, ...] = ()
+) -> list[str]:
+    """Return bubblewrap's arguments for a root in which `targets` can be mounted; blocking (the first call for a root copies its
+    /etc)."""
     if root != "host":
-        return _image(settings, root, uid=uid, gid=gid, home=home, hostname=hostname)
+        return unpacked.arguments(settings, root, uid=uid, gid=gid, home=home, hostname=hostname, targets=targets)
     found = ["--ro-bind", "/usr", "/usr"]
     for name in _SYSTEM:
         path = Path("/") / name
@@ -86,67 +88,6 @@ def _places(package: str) -> list[Path]:
     return [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
 
 
-def _image(settings: Settings, root: str, *, uid: int, gid: int, home: str, hostname: str) -> list[str]:
-    path = Path(root)
-    if not path.is_dir() or not any((path / name).exists() for name in ("bin", "usr/bin")):
-        raise EnvironmentInvalid(
-            f"root {root} is not an unpacked image: it has no bin directory", fix="unpack a root filesystem there"
-        )
-    if settings.users.agent is not None:
-        for place in (path, *path.parents):
-            if not place.stat().st_mode & stat.S_IXOTH:
-                raise EnvironmentInvalid(
-                    f"root {root} cannot be used: {place} lets only its owner pass, and sandboxes run as other users",
-                    fix="unpack the image below directories that every user can pass, such as /var/lib/autoclave/roots",
-                )
-    top = image_layer(settings, root, uid=uid, gid=gid, home=home, hostname=hostname)
-    # An overlay whose writes go nowhere, so that mount points can be made in it; it is made read-only when they are.
-    return ["--overlay-src", str(path), "--overlay-src", str(top), "--tmp-overlay", "/"]
-
-
-@functools.lru_cache(maxsize=32)
-def image_layer(settings: Settings, root: str, *, uid: int, gid: int, home: str, hostname: str) -> Path:
-    """Return the directory that is laid over an unpacked image: the sandbox's user beside the image's own, host names, which images
-    leave to whoever runs them, and /var/tmp in memory. Remembered: what changes in the image while the manager runs is not seen."""
-    image = Path(root)
-    generated = {
-        "passwd": _accounts(image / "etc/passwd", "agent", uid, f"agent:x:{uid}:{gid}:agent:{home}:/bin/sh"),
-        "group": _accounts(image / "etc/group", "agent", gid, f"agent:x:{gid}:"),
-        **_names(hostname),
-        "resolv.conf": "",
-    }
-    if not (image / "etc/nsswitch.conf").exists():
-        generated["nsswitch.conf"] = _NSSWITCH
-    links = {"var/tmp": "../tmp", "etc/mtab": "/proc/self/mounts"}
-    if not os.path.lexists(image / "var/run"):
-        links["var/run"] = "../run"
-
-    def fill(folder: Path) -> None:
-        (folder / "etc").mkdir()
-        (folder / "var").mkdir()
-        for name, text in generated.items():
-            (folder / "etc" / name).write_text(text)
-        for name, target in links.items():
-            (folder / name).symlink_to(target)
-
-    text = repr((sorted(generated.items()), sorted(links.items())))
-    return staging.place(settings, hashlib.blake2b(b"image layer\0" + text.encode(), digest_size=16).hexdigest(), fill)
-
-
-def _accounts(file: Path, name: str, number: int, line: str) -> str:
-    """An image's passwd or group with our entry in place of what has its name or number."""
-    kept = []
-    for each in file.read_text(errors="surrogateescape").splitlines() if file.is_file() else ("root:x:0:0",):
-        words = each.split(":")
-        if len(words) > 2 and words[0] != name and words[2] != str(number):
-            kept.append(each)
-    return "\n".join([*kept, line, ""])
-
-
-def _names(hostname: str) -> dict[str, str]:
-    return {"hosts": f"127.0.0.1 localhost {hostname}\n::1 localhost\n", "hostname": f"{hostname}\n"}
-
-
 @functools.lru_cache(maxsize=32)
 def etc_directory(settings: Settings, *, uid: int, gid: int, home: str, hostname: str) -> Path:
     """Return a directory that serves as /etc: generated accounts and names, and copies of the few host files listed above.
@@ -155,8 +96,8 @@ def etc_directory(settings: Settings, *, uid: int, gid: int, home: str, hostname
         "passwd": f"root:x:0:0:root:/root:/bin/sh\nagent:x:{uid}:{gid}:agent:{home}:/bin/sh\n"
         "nobody:x:65534:65534:nobody:/:/bin/false\n",
         "group": f"root:x:0:\nagent:x:{gid}:\nnogroup:x:65534:\n",
-        **_names(hostname),
-        "nsswitch.conf": _NSSWITCH,
+        **names(hostname),
+        "nsswitch.conf": NSSWITCH,
         "resolv.conf": "",
     }
     sources = {name: Path("/etc") / name for name in ETC_NAMES if os.path.lexists(Path("/etc") / name)}

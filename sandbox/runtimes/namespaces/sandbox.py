@@ -48,8 +48,16 @@ class _Prepared:
 def _prepare(plan: SandboxPlan, settings: Settings, made: list[limits.Group]) -> _Prepared:
     program = binaries.bubblewrap(settings)
     first = starter.starter(settings, plan.root) if plan.argv is None else None
-    root = rootfs.arguments(settings, plan.root, uid=plan.uid, gid=plan.gid, home=plan.home, hostname=plan.hostname)
     mounts = (*plan.mounts, first.mount) if first else plan.mounts
+    root = rootfs.arguments(
+        settings,
+        plan.root,
+        uid=plan.uid,
+        gid=plan.gid,
+        home=plan.home,
+        hostname=plan.hostname,
+        targets=tuple(m.target for m in mounts),
+    )
     arguments = [
         *bwrap.confinement(uid=plan.uid, gid=plan.gid, hostname=plan.hostname, first_process=first is not None),
         *bwrap.filesystem(root, mounts, plan.limits),
