@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from sandbox.cli import output
-from sandbox.cli.options import Home, Json, load
+from sandbox.cli.options import Home, Json, RuntimeName, load
 from sandbox.cli.running import run
 
 if TYPE_CHECKING:
@@ -148,6 +148,7 @@ def check(
     method: Annotated[Method | None, Parameter(help="Verify this reset method instead of the environment's own.")] = None,
     task: Annotated[str, Parameter(help="Start from this task's own state.")] = "",
     score: Annotated[bool, Parameter(negative="", help="Also do each destructive action alone: seen, and undone?")] = False,
+    runtime: RuntimeName = None,
     home: Home = None,
     json: Json = False,
 ) -> int:
@@ -160,7 +161,7 @@ def check(
     from envs import check as procedure
     from envs import views
 
-    settings = load(home)
+    settings = load(home, runtime)
     found = _under(_open(environment, settings), method)
     progress = output.Progress()
 
@@ -182,6 +183,7 @@ def baseline(
     *,
     task: Annotated[str, Parameter(help="The baseline of this task's own start state.")] = "",
     rebuild: Annotated[bool, Parameter(negative="", help="Build golden from the seed again first.")] = False,
+    runtime: RuntimeName = None,
     home: Home = None,
     json: Json = False,
 ) -> int:
@@ -192,7 +194,7 @@ def baseline(
     from envs import check as procedure
     from envs import views
 
-    settings = load(home)
+    settings = load(home, runtime)
     found = _open(environment, settings)
 
     async def record() -> StartState:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sandbox.cli import output
-from sandbox.cli.options import Home, Json, Size, load
+from sandbox.cli.options import Home, Json, RuntimeName, Size, load
 from sandbox.cli.running import run
 
 if TYPE_CHECKING:
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 def demo(
     *,
     size: Size = 2,
+    runtime: RuntimeName = None,
     home: Home = None,
     json: Json = False,
 ) -> int:
-    """Show the main job on this machine, on the embedded runtime, with the shipped environments `shop` and `repo`.
+    """Show the main job on this machine, with the shipped environments `shop` and `repo`.
 
     Scripted agents work on real tasks and leave things behind, as agents do. First with the reset that most authors write by hand:
     the checks find what it misses, the trajectories are quarantined, the namespaces rebuilt. Then with `restore`: the same agents,
@@ -29,7 +30,7 @@ def demo(
     Example: autoclave demo --json
     """
     own = load(home).home / "demo"
-    result = run(_play(load(own), size))
+    result = run(_play(load(own, runtime), size))
     if json:
         output.print_json(result)
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from sandbox.cli import output
-from sandbox.cli.options import Home, Json, Size, load
+from sandbox.cli.options import Home, Json, RuntimeName, Size, load
 from sandbox.cli.running import run
 from sandbox.errors import EnvironmentInvalid
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def audit(
     *environments: Annotated[str, Parameter(help="Which ones; all that have a baseline by default.")],
     size: Size = 2,
+    runtime: RuntimeName = None,
     home: Home = None,
     json: Json = False,
 ) -> int:
@@ -30,7 +31,7 @@ def audit(
 
     Example: autoclave audit shop --json
     """
-    settings = load(home)
+    settings = load(home, runtime)
     report = run(_audit(settings, environments, size))
     if json:
         from sandbox.report import as_json

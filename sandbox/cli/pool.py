@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from sandbox.cli import output
-from sandbox.cli.options import NOT_NEGATIVE, Home, Json, Size, load
+from sandbox.cli.options import NOT_NEGATIVE, Home, Json, RuntimeName, Size, load
 from sandbox.cli.running import INTERRUPTED, run
 from sandbox.errors import EnvironmentInvalid
 
@@ -16,7 +16,7 @@ app = App(name="pool", help="Keep a pool that other processes use.")
 
 
 @app.command
-def up(*environments: str, size: Size = 4, home: Home = None, json: Json = False) -> int:
+def up(*environments: str, size: Size = 4, runtime: RuntimeName = None, home: Home = None, json: Json = False) -> int:
     """Keep a pool of ENVIRONMENTS in the foreground until it is drained, or interrupted.
 
     Every process of the same user reaches it with `Pool.connect()`. Ctrl-C drains it: the last trajectories are checked too.
@@ -28,7 +28,7 @@ def up(*environments: str, size: Size = 4, home: Home = None, json: Json = False
 
     if not environments:
         raise EnvironmentInvalid("a pool of which environments?", fix="`autoclave env list` shows those there are")
-    settings = load(home)
+    settings = load(home, runtime)
     progress = output.Progress()
     answered = False
 

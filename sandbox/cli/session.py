@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from sandbox.cli import output
-from sandbox.cli.options import NOT_NEGATIVE, POSITIVE, Home, Json, load
+from sandbox.cli.options import NOT_NEGATIVE, POSITIVE, Home, Json, RuntimeName, load
 from sandbox.cli.running import run
 from sandbox.errors import EnvironmentInvalid
 
@@ -20,6 +20,7 @@ def session(
     score: Annotated[bool, Parameter(negative="", help="Run the task's own check after the command.")] = False,
     wait: Annotated[float, Parameter(validator=NOT_NEGATIVE, help="Seconds to wait for a namespace.")] = 300.0,
     limit: Annotated[float, Parameter(validator=POSITIVE, help="Seconds that the command may take.")] = 60.0,
+    runtime: RuntimeName = None,
     home: Home = None,
     json: Json = False,
 ) -> int:
@@ -35,7 +36,7 @@ def session(
     if score and task is None:
         raise EnvironmentInvalid("--score needs --task", fix="autoclave env show NAME lists the tasks")
     stdin = b"" if sys.stdin.isatty() else sys.stdin.buffer.read()
-    settings = load(home)
+    settings = load(home, runtime)
 
     async def use(pool: Any) -> tuple[dict[str, Any], bytes, bytes]:
         async with pool.session(environment, task=task, wait=wait, ttl=limit + 120) as held:

@@ -99,6 +99,8 @@ def attempt(places: Places, method: Method) -> MethodReport:
 
 def _try(places: Places, method: Method, holder: Callable[[Path], Path]) -> str:
     """Return why it does not work, "" when it does."""
+    if method.name == "overlay" and places.settings.runtime == "docker" and os.geteuid() != 0:
+        return "a Docker engine would mount it as root, and this user could not delete what the kernel then keeps beside an upper"
     owner = places.owner(Role.AGENT)
     blank = method.blank(holder(places.clones(scratch=False)), owner)
     top = Path(blank.layers[0])
