@@ -153,6 +153,16 @@ class Leasing:
             self.idle.set()
         self._crew.spawn(self.recycle(namespace, since=session.lease.granted.timestamp()), name=f"recycle {namespace.id}")
 
+    async def finish_all(self) -> list[AutoclaveError]:
+        """Try once more to record the ends that the ledger refused; return what it refuses still."""
+        refused: list[AutoclaveError] = []
+        for _ in range(len(self.unfinished)):  # one that is refused again goes to the end of the list
+            try:
+                await run_shielded(self.finish(self.unfinished.pop(0)))
+            except AutoclaveError as error:
+                refused.append(error)
+        return refused
+
     async def recycle(self, namespace: Namespace, *, since: float | None = None) -> bool:
         """Bring a namespace back to ready, or out of service; then let the next one have it."""
         prepared = namespace.environment
@@ -173,6 +183,13 @@ class Leasing:
         else:
             self.wake()
         return ready
+
+    async def reopen(self, namespace: Namespace) -> None:
+        """Its shared instance was rebuilt, or has left service: make its part anew, or retire it."""
+        if namespace.state is not State.READY:
+            await self.recycle(namespace)
+        elif await self._retarget(namespace, namespace.start):
+            namespace.environment.put(namespace)
 
     async def recheck(self, namespace: Namespace, depth: Depth, *, purpose: str) -> bool:
         """Read a claimed namespace again; False when it was not clean and is on its way through a stronger reset."""
@@ -312,8 +329,10 @@ class Leasing:
         except LedgerConflict:
             record = await self.ports.ledger.namespace(namespace.id)
             if State(record.state) is State.READY and record.generation == namespace.generation:
-                self._settle(namespace)  # the conflict is the request's own: its trajectory exists already
-                raise
+                self._settle(namespace)
+                if await self._instance_serves(namespace):
+                    raise  # the conflict is the request's own: its trajectory exists already
+                return None
             await self.out_of_service(namespace)
             return None
         except BaseException:
@@ -323,6 +342,12 @@ class Leasing:
                 self._settle(namespace)
             raise
         return granted[0]
+
+    async def _instance_serves(self, namespace: Namespace) -> bool:
+        """False where the ledger gives no leases on it because of the instance that it shares."""
+        if namespace.host is None:
+            return True
+        return (await self.ports.ledger.namespace(namespace.host.record.id)).state == State.READY
 
     async def _write_lease(self, namespace: Namespace, request: Request, granted: list[Session]) -> None:
         lease: Lease = await self.ports.ledger.lease(
@@ -337,6 +362,8 @@ class Leasing:
         )
         session = Session(self, namespace, lease, ttl_s=request.ttl)
         namespace.environment.leased += 1
+        if namespace.host is not None:
+            namespace.host.used(self.ports.clock.monotonic())
         self.sessions[lease.id] = session
         self.idle.clear()
         granted.append(session)

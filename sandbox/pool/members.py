@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sandbox.breaker import Breaker
+from sandbox.errors import AutoclaveError
 from sandbox.lifecycle import State
 from sandbox.model import Baseline, EnvironmentSpec, NamespaceId, NamespaceRecord, Snapshot, SnapshotId
+from sandbox.pool.hosts import Host
 from sandbox.pool.limits import PoolLimits
 from sandbox.pool.waiting import WaitingLine
 from sandbox.ports import Clock, Environment, Instance, Ledger, Runtime
@@ -50,6 +52,7 @@ class Namespace:
     deep_since: float | None = None  # monotonic: the oldest release that no deep check has followed
     deep_wanted: bool = False
     leaving: bool = False  # to be retired after its next clean check
+    host: Host | None = None  # the instance that it shares with others
     checked: datetime | None = None
     born: float = 0.0
 
@@ -81,12 +84,19 @@ class Prepared:
         self.size = size
         self.broken: Exception | None = None  # a broken seal retires the environment
         self.members: dict[NamespaceId, Namespace] = {}
+        self.hosts: list[Host] = []  # where namespaces share instances
+        self.instance_baseline: Baseline | None = None  # what such an instance as a whole reads
         self.creating = 0
         self.leased = 0
         self.cycle_s = 1.0  # how long a lease and its reset take, smoothed: for `retry_after_s`
         self.breaker = Breaker(clock=clock, threshold=limits.breaker_failures, pause_s=limits.breaker_pause_s)
         self.waiting: WaitingLine[Namespace] = WaitingLine(clock=clock, limit=limits.queue, ageing_s=limits.ageing_s)
         self._ready: dict[SnapshotId, deque[Namespace]] = {}
+
+    def breaks(self, error: AutoclaveError) -> None:
+        """No namespace of it is made any more, and whoever waits for one learns why."""
+        self.broken = error
+        self.waiting.fail_all(error)
 
     @property
     def spec(self) -> EnvironmentSpec:
@@ -135,6 +145,8 @@ class Prepared:
     def put(self, namespace: Namespace) -> None:
         """Hand a claimed or newly ready namespace to the first who waits, else keep it as a spare."""
         if namespace.state is not State.READY or namespace.id not in self.members:
+            return
+        if namespace.host is not None and namespace.host.hold(namespace):
             return
         if self.waiting.hand(namespace):
             return

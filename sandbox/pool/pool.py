@@ -7,12 +7,12 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
 from sandbox.aio import run_shielded
-from sandbox.errors import EnvironmentInvalid, PoolBroken
+from sandbox.errors import AutoclaveError, EnvironmentInvalid, PoolBroken
 from sandbox.lifecycle import State
 from sandbox.model import Clearance, ClearanceState, Depth, NamespaceId, Recall, TrajectoryId
 from sandbox.pool.checking import Checker
@@ -25,6 +25,7 @@ from sandbox.pool.preparation import Preparer
 from sandbox.pool.reconcile import Reconciler, Settled
 from sandbox.pool.reset import Resetter
 from sandbox.pool.session import Session
+from sandbox.pool.sharing import Sharing
 from sandbox.pool.shipping import Shipping
 from sandbox.pool.upkeep import Expiry, Rechecks, Retirement, Seals, Spares, Upkeep
 from sandbox.ports import Clock, Environment, Ledger, Runtime
@@ -59,7 +60,16 @@ class Pool:
         checker = Checker(ports)
         self._resetter = Resetter(ports, self._preparer, checker)
         self._leasing = Leasing(ports, preparer=self._preparer, resetter=self._resetter, crew=self._crew, wake=self._wake)
-        self._creator = Creator(ports, checker, self._resetter)
+        self._sharing = Sharing(
+            ports,
+            preparer=self._preparer,
+            checker=checker,
+            resetter=self._resetter,
+            leasing=self._leasing,
+            crew=self._crew,
+            environments=self._all,
+        )
+        self._creator = Creator(ports, checker, self._resetter, self._sharing.place)
         self._spares = Spares(ports, creator=self._creator, crew=self._crew, leasing=self._leasing, environments=self._all)
         self._rechecks = Rechecks(ports, leasing=self._leasing, crew=self._crew, environments=self._all)
         self._seals = Seals(ports, preparer=self._preparer, environments=self._all)
@@ -82,13 +92,14 @@ class Pool:
         except BaseException:
             self._leasing.closed = "the pool did not open"
             await self._retire_all()
+            await self._sharing.close_all()
             await self._crew.stop()
             raise
         expiry = Expiry(self._ports, leasing=self._leasing, crew=self._crew)
         retirement = Retirement(
             self._ports, resetter=self._resetter, leasing=self._leasing, crew=self._crew, environments=self._all
         )
-        self._upkeep.start([self._spares, expiry, self._rechecks, retirement, self._seals])
+        self._upkeep.start([self._spares, expiry, self._rechecks, retirement, self._seals, self._sharing])
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -198,6 +209,7 @@ class Pool:
                 "baseline": prepared.golden.baseline.digest,
                 "snapshot": prepared.golden.snapshot.id,
                 "states": _count(namespace.state for namespace in prepared.members.values()),
+                **self._sharing.status(prepared),
             }
             for name, prepared in self._environments.items()
         }
@@ -226,7 +238,8 @@ class Pool:
                     namespace.deep_wanted = namespace.deep_wanted or depth is Depth.DEEP
         if jobs:
             await asyncio.wait(set(jobs.values()))
-        return found | {namespace: job.result() for namespace, job in jobs.items()}
+        found |= {namespace: job.result() for namespace, job in jobs.items()}
+        return found | await self._sharing.audit()
 
     async def verify_seals(self) -> Mapping[str, bool]:
         """Digest every golden and task start state in use again, by environment; a broken one is retired."""
@@ -254,14 +267,20 @@ class Pool:
                 await self._leasing.idle.wait()
         except TimeoutError:
             for session in list(self._leasing.sessions.values()):
-                await self._leasing.end(session, outcome="killed")
+                with suppress(AutoclaveError):  # what the ledger refused is tried and told below
+                    await self._leasing.end(session, outcome="killed")
         finally:
             self._crew.end_duties()
+            refused = await self._leasing.finish_all()
             await self._crew.quiet()
             await self._last_checks()
+            await self._sharing.last_checks()
             await self._leasing.pages.close()
-            await self._retire_all()
+            refused += await self._retire_all()
+            await self._sharing.close_all()
             await self._crew.stop()
+            if refused:
+                raise refused[0]
 
     async def _last_checks(self) -> None:
         """A deep check of every namespace that was used since its last one; what cannot be checked ends unverified."""
@@ -271,14 +290,21 @@ class Pool:
                     self._rechecks.begin(namespace, Depth.DEEP, purpose="drain")
         await self._crew.quiet()
 
-    async def _retire_all(self) -> None:
+    async def _retire_all(self) -> list[AutoclaveError]:
+        """Take every namespace out of service; return what the ledger refused. No instance runs on."""
+        refused: list[AutoclaveError] = []
+        open_ends = {session.namespace.id for session in self._leasing.unfinished}
         for prepared in self._all():
             for namespace in list(prepared.members.values()):
-                await self._retire(prepared, namespace)
+                prepared.claim(namespace)
+                try:
+                    await self._retire(namespace, settled=namespace.id not in open_ends)
+                except AutoclaveError as error:
+                    refused.append(error)
+        return refused
 
-    async def _retire(self, prepared: Prepared, namespace: Namespace) -> None:
-        prepared.claim(namespace)
-        if namespace.state in (State.READY, State.RESETTING, State.QUARANTINED):
+    async def _retire(self, namespace: Namespace, *, settled: bool) -> None:
+        if settled and namespace.state in (State.READY, State.RESETTING, State.QUARANTINED):
             await self._resetter.retire(namespace, note="the pool closed")
         else:  # a step that the ledger refused: the next start settles it
             log.error(
@@ -290,6 +316,8 @@ class Pool:
         for prepared in self._all():
             for namespace in (prepared.members[n] for n in namespaces if n in prepared.members):
                 namespace.deep_wanted = True
+                if namespace.host is not None:
+                    namespace.host.wanted = True
                 self._rechecks.begin(namespace, Depth.DEEP, purpose="recheck")
 
     def _all(self) -> Collection[Prepared]:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from sandbox.errors import AutoclaveError, ResetFailed, SealBroken
 from sandbox.lifecycle import Event, State
 from sandbox.model import Depth, ResetMethod, TrajectoryId
 from sandbox.pool.checking import Checked, Checker
+from sandbox.pool.hosts import Host
 from sandbox.pool.members import Namespace, Ports, StartState
 from sandbox.pool.preparation import Preparer
 
@@ -30,10 +33,13 @@ class Resetter:
 
     async def recycle(self, namespace: Namespace, *, start: StartState | None = None) -> bool:
         """Take a namespace that is RESETTING or QUARANTINED back to READY at `start` (its own by default); False: it is retired."""
-        async with self._slots:
-            target = start or (namespace.environment.golden if namespace.start.fork else namespace.start)
-            if not await self._until_clean(namespace, target):
-                return False
+        target = start or (namespace.environment.golden if namespace.start.fork else namespace.start)
+        ready: bool | None = None
+        while ready is None:  # its shared instance is rebuilt first
+            async with self._working(namespace), self._slots:
+                ready = await self._until_clean(namespace, target)
+        if not ready:
+            return False
         if self._outlived(namespace) and not self.draining:
             await self.retire(namespace, note="max_resets or max_age reached")
             return False
@@ -51,7 +57,7 @@ class Resetter:
 
     async def recheck(self, namespace: Namespace, depth: Depth, *, purpose: str) -> Checked:
         """READY -> VERIFYING -> READY or QUARANTINED: read again what nobody has used since."""
-        async with self._slots:
+        async with self._working(namespace), self._slots:
             namespace.record = await self._ports.ledger.transition(
                 namespace.id, Event.RECHECK, generation=namespace.generation, note=purpose
             )
@@ -74,6 +80,8 @@ class Resetter:
     async def retire(self, namespace: Namespace, *, note: str) -> None:
         """Take it out of service for good; what still waits for a check of it can never have one."""
         namespace.environment.members.pop(namespace.id, None)
+        if namespace.host is not None:
+            namespace.host.leave(namespace)
         required = namespace.environment.spec.check.required_depth
         try:
             if await self._ports.ledger.pending(namespace.id, required):
@@ -96,7 +104,25 @@ class Resetter:
         except (AutoclaveError, OSError, TimeoutError):
             log.exception("instance did not close", extra={"event": "pool.close_failed", "namespace": namespace.id})
 
-    async def _until_clean(self, namespace: Namespace, target: StartState) -> bool:
+    @asynccontextmanager
+    async def _working(self, namespace: Namespace) -> AsyncIterator[None]:
+        """Where the instance is shared: wait until it serves, and keep it from being checked or rebuilt meanwhile."""
+        host, limits = namespace.host, self._ports.limits
+        if host is None:
+            yield
+            return
+        async with AsyncExitStack() as stack:
+            async with asyncio.timeout(limits.reset_s * (limits.rebuilds + 1) + limits.check_s):
+                await host.serving.wait()
+                await stack.enter_async_context(host.turn.part())
+            yield
+
+    async def _until_clean(self, namespace: Namespace, target: StartState) -> bool | None:
+        """None: its shared instance failed, and nothing more can be done before that is rebuilt."""
+        host = namespace.host
+        if host is not None and host.gone:
+            await self.retire(namespace, note=host.gone)
+            return False
         method: ResetMethod | None = self._first_method(namespace, target)
         rebuilds = 0
         while method is not None and namespace.environment.broken is None:
@@ -106,12 +132,20 @@ class Resetter:
                 continue
             if await self._swap(namespace, method, target) and (await self._check(namespace)).clean:
                 return True
+            if host is not None and await self._failed(host):
+                return None
             if method is ResetMethod.REBUILD:
                 rebuilds += 1
             method = method.stronger() or (ResetMethod.REBUILD if rebuilds < self._ports.limits.rebuilds else None)
         reason = str(namespace.environment.broken or f"rebuilt {rebuilds} times without a clean check")
         await self.retire(namespace, note=reason)
         return False
+
+    async def _failed(self, host: Host) -> bool:
+        """True where not the namespace is at fault but the instance that it shares, or that one is dead."""
+        if not host.failed and not (host.instance is not None and await host.instance.alive()):
+            self._checker.on_failed_instance(host, "its server does not run")
+        return bool(host.failed)
 
     def _first_method(self, namespace: Namespace, target: StartState) -> ResetMethod:
         policy = namespace.environment.spec.reset
@@ -170,7 +204,7 @@ class Resetter:
                 await self._move(namespace, method, target, generation)
         except Exception as error:  # noqa: BLE001 - whatever ends a reset early, the answer is the next stronger method
             if isinstance(error, SealBroken):
-                namespace.environment.broken = error
+                namespace.environment.breaks(error)
             reason = f"{method.value}: {type(error).__name__}: {error}"
             log.warning("reset failed", extra={"event": "pool.reset_failed", "namespace": namespace.id, "reason": reason})
             namespace.record = await ledger.transition(namespace.id, Event.FAILED, generation=namespace.generation, note=reason)
@@ -206,4 +240,7 @@ class Resetter:
                 if method is ResetMethod.REBUILD:
                     await self._preparer.verify_seal(environment, target.snapshot)
                 await self.close(namespace)
-                namespace.instance = await self._ports.runtime.start(environment, target.snapshot, namespace.id, generation)
+                if namespace.host is not None:
+                    namespace.instance = await namespace.host.live().open(namespace.id, generation)
+                else:
+                    namespace.instance = await self._ports.runtime.start(environment, target.snapshot, namespace.id, generation)

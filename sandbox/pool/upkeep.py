@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from sandbox.aio import run_shielded
 from sandbox.errors import PoolBroken, SealBroken
 from sandbox.lifecycle import State
 from sandbox.model import Depth
@@ -49,8 +48,10 @@ class Upkeep:
                 await duty.round()
             except Exception as error:
                 failures += 1
-                self.troubles[name] = f"{type(error).__name__}: {error}"
-                log.exception("duty failed", extra={"event": "pool.duty_failed", "duty": name, "failures": failures})
+                said = f"{type(error).__name__}: {error}"
+                if self.troubles.get(name) != said:  # what goes on failing for one reason is told once
+                    log.exception("duty failed", extra={"event": "pool.duty_failed", "duty": name, "failures": failures})
+                self.troubles[name] = said
             else:
                 failures = 0
                 self.troubles.pop(name, None)
@@ -104,8 +105,8 @@ class Expiry:
                 extra={"event": "pool.expired", "namespace": session.lease.namespace, "trajectory": session.trajectory_id},
             )
             self._crew.spawn(self._leasing.end(session, outcome="expired"), name=f"expire {session.lease.namespace}")
-        for _ in range(len(self._leasing.unfinished)):  # one that is refused again goes to the end of the list
-            await run_shielded(self._leasing.finish(self._leasing.unfinished.pop(0)))
+        if refused := await self._leasing.finish_all():
+            raise refused[0]
 
 
 class Rechecks:
@@ -202,7 +203,6 @@ class Seals:
                 await self._preparer.verify_seal(prepared.environment, start.snapshot)
         except SealBroken as error:
             log.error("seal broken", extra={"event": "pool.seal_broken", "environment": prepared.name, "reason": str(error)})
-            prepared.broken = error
-            prepared.waiting.fail_all(error)
+            prepared.breaks(error)
             return False
         return True

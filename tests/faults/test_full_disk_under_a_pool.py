@@ -71,7 +71,6 @@ async def test_a_disk_that_fills_under_a_session(settings: Settings, passable_di
 
 
 @pytest.mark.parametrize("small", ["home"], indirect=True)
-@pytest.mark.xfail(strict=True, reason="the end of a lease that the ledger refused hides behind a conflict of the closing pool")
 async def test_a_pool_that_closes_while_the_disk_is_full_says_so_and_the_next_settles_it(
     settings: Settings, passable_dir: Path, small: Path
 ) -> None:

@@ -158,10 +158,10 @@ async def test_a_creation_that_the_ledger_breaks_leaves_no_instance(bench: Any, 
         return await written(*args, **kwargs)
 
     monkeypatch.setattr(bench.ledger, "record_check", record_check)
-    await asyncio.sleep(0.01)
-    assert not bench.machine.running
-    for _ in range(3):
-        await bench.clock.advance(2)
+    await bench.clock.advance(2)
+    await bench.quiet()
+    assert not broken
+    assert {instance.namespace for instance in bench.machine.running} == set(pool.environment("memory").members)  # the second try's
     async with pool.session("memory", wait=5):
         assert len(bench.machine.running) == 1
 
@@ -209,3 +209,41 @@ async def test_waiting_for_an_unknown_trajectory_says_so(bench: Any) -> None:
 
     with pytest.raises(RecordMissing, match="t-nobody"):
         await pool.cleared(["t-nobody"], timeout=5)
+
+
+async def test_a_pool_that_closes_over_a_full_disk_says_so_and_closes_everything(bench: Any, caplog: Any) -> None:
+    pool = await bench.open(memory_environment(), size=2)
+    caplog.set_level("INFO")
+    session = await pool.acquire("memory", wait=5)
+    full = LimitReached("the disk is full")
+    for step in ("end_lease", "transition", "record_check", "create_namespace"):
+        bench.disk.fail(step, full, times=1000)
+    with pytest.raises(LimitReached, match="full"):
+        await session.release()
+    for _ in range(30):
+        await bench.clock.advance(2)
+        await bench.quiet()
+    told = [record for record in caplog.records if record.message == "duty failed"]
+    assert len(told) == 1  # not once a second
+    with pytest.raises(LimitReached, match="full"):
+        await pool.drain()
+    assert not bench.machine.running
+    for step in ("end_lease", "transition", "record_check", "create_namespace"):
+        bench.disk.mend(step)
+    with pytest.raises(LimitReached):  # leaving the pool says it again
+        await bench.close()
+    await bench.open(memory_environment(), size=2)
+    assert (await state(bench, session.trajectory_id)).state is ClearanceState.QUARANTINED
+
+
+async def test_creation_that_the_ledger_refuses_opens_the_breaker(bench: Any) -> None:
+    pool = await bench.open(memory_environment())
+    await pool.drain()
+    await bench.close()
+    bench.disk.fail("create_namespace", LimitReached("the disk is full"), times=3)
+    pool = await bench.open(memory_environment())
+    with pytest.raises(PoolBroken, match="disk is full"):
+        await pool.acquire("memory", wait=60)
+    await bench.clock.advance(31)
+    async with pool.session("memory", wait=5):
+        pass

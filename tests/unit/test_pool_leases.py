@@ -432,6 +432,20 @@ async def test_an_end_that_the_ledger_could_not_write_is_written_later(bench: An
     assert (await pool.cleared([session.trajectory_id], timeout=5))[session.trajectory_id].state is ClearanceState.CLEARED
 
 
+async def test_whoever_waits_learns_at_once_that_the_seal_broke_during_a_reset(bench: Any) -> None:
+    pool = await bench.open(memory_environment())
+    session = await pool.acquire("memory", wait=5)
+    waiting = asyncio.create_task(pool.acquire("memory", wait=600))
+    await asyncio.sleep(0)
+    (golden,) = [s for s in await bench.ledger.snapshots() if s.task is None]
+    bench.storage.content(golden.dirs[0])["orders"] = "tampered"
+    bench.runtime.faults.fail("restore", InstanceLost("it does not start"))  # the rebuild that follows verifies the seal
+    await session.release()
+    with pytest.raises(SealBroken):
+        async with asyncio.timeout(30):
+            await waiting
+
+
 async def test_a_golden_that_was_tampered_with_is_noticed_at_the_next_restore(bench: Any) -> None:
     pool = await bench.open(memory_environment())
     async with pool.session("memory", wait=5) as session:
