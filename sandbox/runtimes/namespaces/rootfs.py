@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from sandbox import plugins, staging
+from sandbox.ports import Mount
 from sandbox.runtimes.namespaces import unpacked
 from sandbox.runtimes.namespaces.identity import NSSWITCH, names
 from sandbox.settings import Settings
@@ -59,6 +61,13 @@ def arguments(
     etc = etc_directory(settings, uid=uid, gid=gid, home=home, hostname=hostname)
     found += ["--ro-bind", str(etc), "/etc", "--ro-bind-try", _BOUND, _BOUND, "--dir", "/var"]
     return [*found, "--symlink", "../tmp", "/var/tmp", "--symlink", "../run", "/var/run"]
+
+
+def placed(root: str, mounts: Sequence[Mount]) -> tuple[Mount, ...]:
+    """Return the mounts at the places to which a root's own links lead."""
+    if root == "host":
+        return tuple(mounts)
+    return tuple(dataclasses.replace(mount, target=unpacked.followed(root, mount.target)) for mount in mounts)
 
 
 @functools.cache

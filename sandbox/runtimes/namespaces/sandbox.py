@@ -48,7 +48,7 @@ class _Prepared:
 def _prepare(plan: SandboxPlan, settings: Settings, made: list[limits.Group]) -> _Prepared:
     program = binaries.bubblewrap(settings)
     first = starter.starter(settings, plan.root) if plan.argv is None else None
-    mounts = (*plan.mounts, first.mount) if first else plan.mounts
+    mounts = rootfs.placed(plan.root, (*plan.mounts, first.mount) if first else plan.mounts)
     root = rootfs.arguments(
         settings,
         plan.root,
@@ -165,7 +165,7 @@ class Sandbox:
         plan, host_uid = self.plan, self._settings.users.of(self.plan.role)
         owner = os.geteuid() if host_uid is None else host_uid
         profile.check_process(status, host_uid=owner, who=plan.name)
-        targets = rootfs.TARGETS | {starter.INSIDE, *(m.target.rstrip("/") for m in plan.mounts)}
+        targets = rootfs.TARGETS | {starter.INSIDE, *(m.target.rstrip("/") for m in rootfs.placed(plan.root, plan.mounts))}
         profile.check_namespace(self.pid, targets=targets, inside_uid=plan.uid, host_uid=owner, who=plan.name)
         if "pids" not in self._ready.groups.bases and limits.forks_can_be_bounded():
             for pid in {self.pid, self.main_pid}:

@@ -13,7 +13,8 @@ from sandbox.errors import EnvironmentInvalid
 from sandbox.runtimes.namespaces.identity import NSSWITCH, names
 from sandbox.settings import Settings
 
-_OURS = ("tmp/", "var/tmp/", "dev/", "proc/")  # in an image's place: mounted by us, where mount points can be made
+_OURS = ("/tmp/", "/var/tmp/", "/dev/", "/proc/")  # below these, mount points can be made: they are not the image's
+_KERNELS = ("tmp", "dev", "proc", "run")  # no links, whatever the image has there: bubblewrap mounts at these places
 
 
 def arguments(
@@ -57,7 +58,8 @@ def layer(settings: Settings, root: str, *, uid: int, gid: int, home: str, hostn
     links = {"var/tmp": "../tmp", "etc/mtab": "/proc/self/mounts"}
     if not os.path.lexists(image / "var/run"):
         links["var/run"] = "../run"
-    points = sorted({place for target in targets if not (place := _followed(image, target)).startswith(_OURS)})
+    points = sorted({target.lstrip("/") for target in targets if not target.startswith(_OURS)})
+    points += [name for name in _KERNELS if (image / name).is_symlink()]
 
     def fill(folder: Path) -> None:
         (folder / "etc").mkdir()
@@ -73,21 +75,22 @@ def layer(settings: Settings, root: str, *, uid: int, gid: int, home: str, hostn
     return staging.place(settings, hashlib.blake2b(b"image layer\0" + text.encode(), digest_size=16).hexdigest(), fill)
 
 
-def _followed(image: Path, target: str) -> str:
-    """Return where a path leads inside the image, relative to its top: the image's links are followed as if it were the root."""
-    found: list[str] = []
-    ahead, links = list(reversed(PurePosixPath(target).parts[1:])), 0
+def followed(root: str, target: str) -> str:
+    """Return where a path leads inside an unpacked image: its links are followed as if it were the root; bubblewrap would follow
+    them from outside."""
+    image, found, links = Path(root), list[str](), 0
+    ahead = list(reversed(PurePosixPath(target).parts[1:]))
     while ahead:
         word = ahead.pop()
         if word == "..":
             found = found[:-1]
-        elif (image / "/".join([*found, word])).is_symlink() and (links := links + 1) < 40:
-            aim = PurePosixPath(os.readlink(image / "/".join([*found, word])))
+        elif (place := image.joinpath(*found, word)).is_symlink() and (links := links + 1) < 40:
+            aim = PurePosixPath(os.readlink(place))
             found = [] if aim.is_absolute() else found
             ahead += reversed([part for part in aim.parts if part != "/"])
         else:
             found.append(word)
-    return "/".join(found)
+    return "/" + "/".join(found)
 
 
 def _accounts(file: Path, name: str, number: int, line: str) -> str:
