@@ -54,7 +54,7 @@ class DockerBoxes:
             return {"engine": self.engine.address.url}
         return {"engine": f"Docker {self._facts.version} at {self.engine.address.url}", "mode": str(self._choice)}
 
-    async def identity(self, image: str) -> str:
+    async def identity(self, root: str, image: str) -> str:
         """What of this runtime a baseline depends on."""
         found = await self._image(image)
         return f"{self.name} {(await self._ready(found)).mode} {found.id}"

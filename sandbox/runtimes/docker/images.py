@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandbox.runtimes.docker.engine import Engine
+from sandbox.runtimes.group.environ import over_image
 
 DEFAULT = "autoclave/base"
 
@@ -21,11 +22,8 @@ class ImageFacts:
     volumes: tuple[str, ...]
 
     def environment(self, asked: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables of a command: the image's, and over them what is asked for. Programs of both are found."""
-        own = dict(self.env)
-        own.pop("HOME", None)
-        paths = f"{asked.get('PATH', '')}:{own.pop('PATH', '')}".split(":")
-        return {**own, **asked, "PATH": ":".join(dict.fromkeys(filter(None, paths)))}
+        """Return the variables of a command: the image's, and over them what is asked for."""
+        return over_image(self.env, asked)
 
 
 async def image_facts(engine: Engine, reference: str) -> ImageFacts:

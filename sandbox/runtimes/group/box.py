@@ -91,8 +91,8 @@ class Boxes(Protocol):
 
     @property
     def in_force(self) -> Mapping[str, Any]: ...
-    async def identity(self, image: str) -> str:
-        """Return everything of the runtime that a baseline depends on, for that image."""
+    async def identity(self, root: str, image: str) -> str:
+        """Return everything of the runtime that a baseline depends on, for that root and image."""
 
     async def start(self, plan: SandboxPlan) -> Box:
         """Start a box and check that it is confined as claimed. Raises RuntimeUnavailable or InstanceLost; nothing is left then."""

@@ -52,7 +52,7 @@ class GroupRuntime:
         }
 
     async def identity(self, environment: Environment) -> str:
-        return await self._boxes.identity(environment.spec.image)
+        return await self._boxes.identity(environment.spec.root, environment.spec.image)
 
     async def build(self, environment: Environment) -> Snapshot:
         plans = self._planned(environment)
