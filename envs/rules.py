@@ -61,8 +61,8 @@ def _duplicates(names: Iterable[str]) -> set[str]:
 def _whole(file: EnvironmentFile, problems: Problems) -> None:
     if not file.resources:
         problems.add((), "no [resources.NAME]: an environment without a resource has nothing to reset")
-    if file.root != "host" and not (Path(file.root).is_absolute() and Path(file.root).is_dir()):
-        problems.add(("root",), f'"{file.root}" is neither "host" nor the absolute path of an unpacked image')
+    if file.root not in ("host", "image") and not (Path(file.root).is_absolute() and Path(file.root).is_dir()):
+        problems.add(("root",), f'"{file.root}" is none of "host", "image" and the absolute path of an unpacked image')
     if file.limits.file_mb > file.limits.disk_mb:
         problems.add(("limits", "file_mb"), f"{file.limits.file_mb} is more than disk_mb = {file.limits.disk_mb}")
     for name in file.env:

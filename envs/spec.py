@@ -128,8 +128,8 @@ class EnvironmentFile(_Table):
     name: Name
     version: Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+){0,2}([-+.][0-9A-Za-z.-]+)?$")]
     description: str = ""
-    root: str = Field("host", description="`host`, or the absolute path of an unpacked image")
-    image: str = Field("", description="the `docker` runtime's image: its reference on the engine; empty: autoclave/base")
+    root: str = Field("host", description="the `namespaces` runtime's: `host`, `image`, or the absolute path of an unpacked image")
+    image: str = Field("", description="the `docker` runtime's, and of `root = image`; empty: autoclave/base")
     runtime: str = Field("", description="the container runtime of the Docker engine, e.g. `runsc`; empty: its default")
     workdir: Inside = "/workspace"
     network: Literal["none"] = "none"

@@ -122,7 +122,7 @@ class EnvironmentSpec:
     version: str
     digest: str
     description: str = ""
-    root: str = "host"  # "host": the host's system directories read-only; else the path of an unpacked image
+    root: str = "host"  # "host": its system directories read-only; "image": `image`, unpacked; else the path of an unpacked image
     image: str = ""  # the docker runtime's image; empty: our base image
     runtime: str = ""  # of the Docker engine, e.g. "runsc"; empty: its default
     workdir: str = "/workspace"
