@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from envs import destructive
@@ -75,6 +75,7 @@ class CheckReport:
                 "fields": self.baseline.fields,
                 "instances": self.baseline.instances,
                 "drift": [f"{m.probe}/{m.field}" for m in self.baseline.drift],
+                **review(self.baseline),
             },
             "steps": [
                 {"name": s.name, "ok": s.ok, "seconds": round(s.seconds, 3), **({"detail": s.detail} if s.detail else {})}
@@ -95,6 +96,16 @@ class CheckReport:
             "in_force": dict(self.in_force),
             "verdict": self.verdict.value,
         }
+
+
+def review(baseline: Baseline) -> dict[str, Any]:
+    """Return what a person should look at: how it differs from the one before it, and why; what an agent could exploit."""
+    return {
+        "former": baseline.former or None,
+        "changed": list(baseline.changed),
+        "changes": [{"probe": m.probe, "field": m.field, "expected": m.expected, "actual": m.actual} for m in baseline.changes],
+        "suspicions": list(baseline.suspicions),
+    }
 
 
 async def baseline(
@@ -126,7 +137,12 @@ async def check(
     with _timed(steps, "baseline", say) as note:
         start = await baseline(environment, runtime, ledger, task=task)
         note.append(f"{start.baseline.fields} fields of {start.baseline.instances} fresh instances agree")
+        if start.baseline.former:
+            note.append(f"{len(start.baseline.changes)} differ from the baseline before it")
+    if start.baseline.suspicions:
+        steps[-1] = replace(steps[-1], ok=False)
     report = CheckReport(environment=spec.name, method=spec.reset.method, baseline=start.baseline, steps=steps)
+    report.problems += [f"the baseline itself: {line}" for line in start.baseline.suspicions]
     actions = spec.destructive or destructive.defaults(spec)
     async with Trial.open(environment, runtime, start) as trial:
         report.in_force = dict(trial.instance.in_force)

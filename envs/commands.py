@@ -217,6 +217,7 @@ def baseline(
                     "fields": start.baseline.fields,
                     "instances": start.baseline.instances,
                     "drift": start.baseline.drift,
+                    **procedure.review(start.baseline),
                 },
             }
         )

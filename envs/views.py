@@ -86,6 +86,19 @@ def baseline(name: str, recorded: Baseline) -> list[str | Table]:
     ]
     if recorded.drift:
         lines.append(_differences("Build drift: fields that differ only in a second build", recorded.drift))
+    return [*lines, *_review(recorded)]
+
+
+def _review(recorded: Baseline) -> list[str | Table]:
+    """What is new against the baseline before it, for a person to look at."""
+    lines: list[str | Table] = [f"[red]suspicious[/red]: {escape(text)}" for text in recorded.suspicions]
+    if recorded.former:
+        because = ", ".join(recorded.changed)
+        lines.append(f"It took the place of {recorded.former[:16]}, since this is not as it was: {escape(because)}")
+        if recorded.changes:
+            lines.append(_differences("For review: fields that differ from the baseline before it", recorded.changes))
+        else:
+            lines.append("It reads the same, field by field.")
     return lines
 
 
@@ -95,7 +108,7 @@ def report(found: CheckReport) -> list[str | Table]:
     for step in found.steps:
         mark = "[green]ok[/green]" if step.ok else "[red]no[/red]"
         steps.add_row(step.name, mark, f"{step.seconds:.2f}", escape(step.detail))
-    out: list[str | Table] = [steps]
+    out: list[str | Table] = [steps, *_review(found.baseline)]
     if found.differences:
         out.append(_differences("Fields that differ from the baseline after the reset", found.differences))
     out += [f"problem: {escape(text)}" for text in found.problems]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from probes.canonical import digest_of, fields_digest
 from probes.compare import compare, is_volatile, strip
+from probes.examine import examine
 from probes.probe import Probe
 from sandbox.errors import BaselineUnstable
 from sandbox.model import Baseline, Depth, Mismatch, Reading, VolatileField
@@ -40,7 +42,7 @@ def settle(
         )
     readings = tuple(_readings(probes, first, volatile))
     drift = tuple(_differences(probes, first, rebuilt, volatile)) if rebuilt is not None else ()
-    return Baseline(
+    baseline = Baseline(
         key=key,
         digest=readings_digest(readings),
         readings=readings,
@@ -49,6 +51,7 @@ def settle(
         drift=drift,
         recorded=recorded,
     )
+    return replace(baseline, suspicions=examine(baseline))
 
 
 def readings_digest(readings: Sequence[Reading]) -> str:

@@ -50,6 +50,10 @@ async def examine(
     _, leases, quarantines = await gather(ledger, since=await _period(ledger, started), environments=names)
     recalls = [r for q in quarantines if (r := await _recall(ledger, q.id, problems)) is not None]
     baselines = {name: await ledger.baselines(name) for name in names}
+    for environment in environments:
+        recorded = _recorded(status["environments"].get(environment.spec.name, {}), baselines[environment.spec.name])
+        suspicions = recorded.suspicions if recorded is not None else ()
+        problems += [f"the baseline of {environment.spec.name} itself: {line}" for line in suspicions]
     return AuditReport(
         started=started,
         ended=clock.now(),
@@ -80,7 +84,7 @@ async def _recall(ledger: Ledger, quarantine: QuarantineId, problems: list[str])
 
 def _entry(environment: Environment, live: Mapping[str, Any], baselines: Sequence[Baseline]) -> EnvironmentEntry:
     spec = environment.spec
-    baseline = next((b for b in baselines if b.digest == live.get("baseline")), None)
+    baseline = _recorded(live, baselines)
     return EnvironmentEntry(
         name=spec.name,
         version=spec.version,
@@ -94,6 +98,10 @@ def _entry(environment: Environment, live: Mapping[str, Any], baselines: Sequenc
         namespaces=live.get("live", 0),
         in_force={"isolation": spec.isolation.value, "network": spec.network},
     )
+
+
+def _recorded(live: Mapping[str, Any], baselines: Sequence[Baseline]) -> Baseline | None:
+    return next((b for b in baselines if b.digest == live.get("baseline")), None)
 
 
 def _seal(name: str, holds: bool, live: Mapping[str, Any]) -> SealEntry:

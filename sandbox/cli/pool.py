@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
@@ -11,6 +12,10 @@ from sandbox.cli import output
 from sandbox.cli.options import NOT_NEGATIVE, Home, Json, RuntimeName, Size, load
 from sandbox.cli.running import INTERRUPTED, run
 from sandbox.errors import EnvironmentInvalid
+
+if TYPE_CHECKING:
+    from sandbox.model import Baseline
+    from sandbox.pool import Pool
 
 app = App(name="pool", help="Keep a pool that other processes use.")
 
@@ -23,8 +28,9 @@ def up(*environments: str, size: Size = 4, runtime: RuntimeName = None, home: Ho
 
     Example: autoclave pool up shop repo --size 8
     """
+    from sandbox.clock import SystemClock
     from sandbox.service import Server
-    from sandbox.wiring import Pool
+    from sandbox.wiring import open_pool
 
     if not environments:
         raise EnvironmentInvalid("a pool of which environments?", fix="`autoclave env list` shows those there are")
@@ -35,10 +41,25 @@ def up(*environments: str, size: Size = 4, runtime: RuntimeName = None, home: Ho
     async def keep() -> None:
         nonlocal answered
         progress.say(f"preparing {', '.join(environments)}: golden snapshots and baselines are built at the first use")
-        async with Pool.open(environments, size=size, settings=settings) as pool:
+        began = SystemClock().now()
+        async with open_pool(environments, size=size, settings=settings) as pool:
             try:
                 async with Server(pool, settings) as server:
-                    up_now = {"socket": str(server.path), "environments": list(environments), "size": size}
+                    review = await _new_baselines(pool, began)
+                    for name, new in review.items():
+                        progress.say(
+                            f"the baseline of {name} is a new one ({', '.join(new.changed)} changed), in which {len(new.changes)}"
+                            f" fields differ from the one before it: `autoclave env baseline {name}` shows them"
+                        )
+                    up_now = {
+                        "socket": str(server.path),
+                        "environments": list(environments),
+                        "size": size,
+                        "baselines_to_review": {
+                            name: {"former": new.former, "changed": new.changed, "changes": new.changes}
+                            for name, new in review.items()
+                        },
+                    }
                     if json:
                         output.print_json(up_now)
                         answered = True
@@ -55,6 +76,12 @@ def up(*environments: str, size: Size = 4, runtime: RuntimeName = None, home: Ho
         return INTERRUPTED
     progress.say("the pool is drained and closed")
     return 0
+
+
+async def _new_baselines(pool: Pool, began: datetime) -> dict[str, Baseline]:
+    """Return the baselines that were recorded since then in the place of others."""
+    found = {name: pool.environment(name).golden.baseline for name in (await pool.status())["environments"]}
+    return {name: b for name, b in found.items() if b.former and b.recorded is not None and b.recorded >= began}
 
 
 @app.command

@@ -118,6 +118,12 @@ def _baseline_text(baseline: Baseline) -> str:
         "volatile": [asdict(v) for v in baseline.volatile],
         "drift": [asdict(m) for m in baseline.drift],
         "recorded": baseline.recorded,
+        "state": baseline.state,
+        "parts": dict(baseline.parts),
+        "former": baseline.former,
+        "changed": baseline.changed,
+        "changes": [asdict(m) for m in baseline.changes],
+        "suspicions": baseline.suspicions,
     }
     return as_json(plain)
 
@@ -132,4 +138,10 @@ def _baseline(body: str) -> Baseline:
         volatile=tuple(VolatileField(**v) for v in plain["volatile"]),
         drift=tuple(Mismatch(**m | {"depth": Depth(m["depth"])}) for m in plain["drift"]),
         recorded=moment(plain["recorded"]) if plain["recorded"] else None,
+        state=plain.get("state", ""),  # those of earlier versions know no more than the above
+        parts=plain.get("parts", {}),
+        former=plain.get("former", ""),
+        changed=tuple(plain.get("changed", ())),
+        changes=tuple(Mismatch(**m | {"depth": Depth(m["depth"])}) for m in plain.get("changes", ())),
+        suspicions=tuple(plain.get("suspicions", ())),
     )

@@ -130,6 +130,12 @@ class Baseline:
     volatile: tuple[VolatileField, ...] = ()
     drift: tuple[Mismatch, ...] = ()
     recorded: datetime | None = None
+    state: str = ""  # of which start state: "golden", or a task's id
+    parts: Mapping[str, str] = NOTHING  # what the key joins, by name
+    former: str = ""  # digest of the baseline of the same state that it took the place of
+    changed: tuple[str, ...] = ()  # the parts of the key that are not as they were then
+    changes: tuple[Mismatch, ...] = ()  # and what it reads differently: `expected` is the former's
+    suspicions: tuple[str, ...] = ()  # what an agent could exploit although every reset brings it back (P13)
 
     @property
     def fields(self) -> int:

@@ -11,28 +11,32 @@ import hashlib
 import json
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 
 from sandbox.errors import EnvironmentInvalid, LedgerConflict, SealBroken, SnapshotMissing
 from sandbox.model import Baseline, Isolation, NamespaceId, Snapshot
 from sandbox.pool.members import Ports, Prepared, StartState
+from sandbox.pool.review import reviewed
 from sandbox.ports import Environment, Instance
 
 log = logging.getLogger(__name__)
 
 
-def baseline_key(environment: Environment, snapshot: Snapshot, *, runtime: str, storage: str) -> str:
-    """Join the digests of environment, resources, probes, snapshot, runtime and storage: another key, another baseline."""
-    parts = {
+def key_parts(environment: Environment, snapshot: Snapshot, *, runtime: str, storage: str) -> Mapping[str, str]:
+    """Return everything that could change what a reading means, by name: another of any, another baseline."""
+    return {
         "environment": environment.spec.digest,
-        "resources": {resource.spec.name: resource.digest for resource in environment.resources},
+        **{f"resource {resource.spec.name}": resource.digest for resource in environment.resources},
         "probes": environment.verifier.digest,
         "snapshot": snapshot.digest,
         "runtime": runtime,
         "storage": storage,
     }
-    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def baseline_key(parts: Mapping[str, str]) -> str:
+    return hashlib.blake2b(json.dumps(dict(parts), sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 class Preparer:
@@ -159,7 +163,8 @@ class Preparer:
     ) -> Baseline:
         """Return the recorded baseline of this key, or record one: two clones of `snapshot` and one of a second build."""
         runtime, ledger = self._ports.runtime, self._ports.ledger
-        key = baseline_key(environment, snapshot, runtime=runtime.name, storage=runtime.storage.name)
+        parts = key_parts(environment, snapshot, runtime=await runtime.identity(environment), storage=runtime.storage.name)
+        key, spec = baseline_key(parts), environment.spec
         if (known := await ledger.baseline(key)) is not None:
             return known
         if broken is not None:
@@ -172,12 +177,14 @@ class Preparer:
             third = await self._fresh(stack, environment, rebuilt)
             async with asyncio.timeout(self._ports.limits.check_s):
                 baseline = await environment.verifier.record([first.subject(), second.subject()], third.subject(), key=key)
-        await ledger.save_baseline(baseline, environment=environment.spec.digest, environment_name=environment.spec.name)
+        before = await ledger.baselines(spec.name)
+        baseline = reviewed(baseline, before, state=snapshot.task or "golden", parts=parts, environment=spec.name)
+        await ledger.save_baseline(baseline, environment=spec.digest, environment_name=spec.name)
         log.info(
             "baseline recorded",
             extra={
                 "event": "pool.baseline",
-                "environment": environment.spec.name,
+                "environment": spec.name,
                 "fields": baseline.fields,
                 "drift": len(baseline.drift),
             },
