@@ -15,7 +15,7 @@ class Signs:
 
     repeats: int = 3  # the same stretch of actions with the same results, this often in a row
     longest_period: int = 3  # actions in such a stretch
-    dead_after: int = 2  # acts of one tool in a row that ended in a fault or ran out of time
+    dead_after: int = 2  # acts in a row to which a tool itself gave no answer; a command that runs long is the policy's
     malformed_after: int = 3  # answers in a row that cannot be read
 
 
@@ -37,9 +37,9 @@ def classify(actions: Sequence[Action], signs: Signs) -> tuple[Termination, str]
     if malformed >= signs.malformed_after:
         return Termination.MALFORMED, f"{malformed} answers in a row could not be read: {actions[-1].error}"
     own = [a for a in actions if a.tool == actions[-1].tool and not a.malformed]
-    dead = _last_run(own, lambda a: a.timed_out or bool(a.error))
+    dead = _last_run(own, lambda a: bool(a.error))
     if not actions[-1].malformed and dead >= signs.dead_after:
-        return Termination.DEAD_TOOL, f"{actions[-1].tool} gave no answer {dead} times in a row: {own[-1].error or 'timed out'}"
+        return Termination.DEAD_TOOL, f"{actions[-1].tool} gave no answer {dead} times in a row: {own[-1].error}"
     for period in range(1, signs.longest_period + 1):
         if _repeats(actions, period) >= signs.repeats:
             return Termination.LOOP, f"the last {period} actions came {signs.repeats} times in a row with the same results"

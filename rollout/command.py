@@ -132,6 +132,53 @@ def why(
     return 0
 
 
+@app.command
+def export(
+    folder: Path,
+    /,
+    *,
+    run: Annotated[str, Parameter(help="A run's id; the latest run by default.")] = "",
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Write a run's trajectories and actions as Parquet files.
+
+    Example: autoclave rollout export ./records
+    """
+    from rollout.export import to_parquet
+
+    written = to_parquet(_folder(load(home).home, run) / "trajectories.jsonl", folder)
+    if json:
+        output.print_json(written)
+    else:
+        output.show(*(str(path) for path in written.values()))
+    return 0
+
+
+@app.command
+def query(
+    sql: str,
+    /,
+    *,
+    run: Annotated[str, Parameter(help="A run's id; the latest run by default.")] = "",
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Query a run's tables `trajectories` and `actions` with DuckDB's SQL.
+
+    Example: autoclave rollout query "select family, state, count(*) from trajectories group by all"
+    """
+    from rollout.export import query as ask
+    from rollout.report import rows_table
+
+    columns, rows = ask(_folder(load(home).home, run) / "trajectories.jsonl", sql)
+    if json:
+        output.print_json({"columns": columns, "rows": rows})
+    else:
+        output.show(rows_table(columns, rows))
+    return 0
+
+
 def _folder(home: Path, run: str) -> Path:
     """Return a run's folder, the latest one when none is named."""
     from sandbox.errors import RecordMissing

@@ -11,10 +11,14 @@ class EngineLost(AutoclaveError):
     exit_code = 3
 
 
-class TokenOutOfRange(AutoclaveError):
-    """A token id that the engine's vocabulary does not hold: the data is wrong, and sent on it would kill the engine."""
+class RequestInvalid(AutoclaveError):
+    """The engine cannot take what it was asked: the data is wrong, and asking again would not help."""
 
     exit_code = 2
+
+
+class TokenOutOfRange(RequestInvalid):
+    """A token id that the engine's vocabulary does not hold; sent on, it could kill the engine with all its requests."""
 
 
 class ToolFault(AutoclaveError):

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from rollout.batches import Batch, Shelf
 from rollout.books import Books
+from rollout.branching import Branching
 from rollout.delivery import Delivery
 from rollout.engines.engine import PublishReport
 from rollout.errors import RolloutStopped
@@ -39,6 +40,7 @@ class RolloutLoop:
         plan = books.plan
         self.shelf = Shelf(plan.sync, capacity=plan.shelf or plan.sync.outstanding)
         self._members = Members(books, parts)
+        self._branching = Branching(books, parts, self._members)
         self.delivery = Delivery(books, parts, self.shelf)
         self._gate = Gate(books, parts, outstanding=lambda: self._outstanding, shelf=self.shelf)
         self._outstanding = 0  # groups admitted and not yet trained on, dropped or gone
@@ -57,6 +59,7 @@ class RolloutLoop:
             self._tasks.create_task(self._admit(), name="rollout admission"),
             self._tasks.create_task(self.watchdog.watch(), name="rollout watchdog"),
         ]
+        self._asked_at = self.parts.clock.monotonic()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -101,6 +104,7 @@ class RolloutLoop:
                     self.parts.board.move()
                     return batch
                 if gone:
+                    self.parts.board.move()
                     continue
                 if self.over:
                     return None
@@ -165,8 +169,11 @@ class RolloutLoop:
 
     async def _group(self, group: Group, priority: int) -> None:
         """Run all members to their end; one that fails changes no other."""
-        async with asyncio.TaskGroup() as members:
-            for index in range(group.size):
-                members.create_task(self._members.run(group, index, priority), name=f"member {group.id}-{index}")
+        if self.books.plan.branch_turn and group.size > 1:
+            await self._branching.run(group, priority)
+        else:
+            async with asyncio.TaskGroup() as members:
+                for index in range(group.size):
+                    members.create_task(self._members.run(group, index, priority), name=f"member {group.id}-{index}")
         if not await self.delivery.closed(group):
             self._outstanding -= 1

@@ -15,8 +15,8 @@ from rollout.deadline import deadline
 from rollout.groups import Group
 from rollout.record import Trajectory
 from rollout.running.board import Phase
-from rollout.running.draft import Ticket
-from rollout.running.runner import Parts, Runner
+from rollout.running.draft import Draft, Ticket
+from rollout.running.runner import Branch, Parts, Runner
 from rollout.terms import Failure, State, Termination
 from sandbox.errors import LedgerConflict, NotCleared
 from sandbox.model import Clearance, ClearanceState, TrajectoryId
@@ -33,20 +33,35 @@ class Members:
         self._parts = parts
         self._runner = Runner(parts)
 
-    async def run(self, group: Group, index: int, priority: int) -> None:
-        """Attempt until one trajectory stands, or the budget is spent."""
-        books, plan = self._books, self._books.plan
-        budget = Budget(retries=plan.member_retries, alternatives=plan.member_alternatives, within=books.budget)
-        attempt = 0
+    async def run(self, group: Group, index: int, priority: int, *, branch: Branch | None = None) -> None:
+        """Attempt until one trajectory stands, or the budget is spent. Only the first attempt branches."""
+        plan = self._books.plan
+        budget = Budget(retries=plan.member_retries, alternatives=plan.member_alternatives, within=self._books.budget)
+        ticket = self._ticket(group, index, 0, priority)
+        self._books.accounts.admit(ticket.id)
+        record = await self._runner.run(ticket, budget, branch=branch)
+        if await self._again(group, index, record, budget):
+            await self._attempt(group, index, priority, budget)
+
+    async def run_fork(self, group: Group, index: int, priority: int, budget: Budget, *, session: Any, parent: Draft) -> None:
+        """Run a member in a session that was forked for it. What has to be run again begins anew: its parent may be gone."""
+        ticket = replace(self._ticket(group, index, 0, priority), id=session.trajectory_id)
+        self._books.accounts.admit(ticket.id)
+        record = await self._runner.run_fork(ticket, budget, session=session, parent=parent)
+        if await self._again(group, index, record, budget):
+            await self._attempt(group, index, priority, budget)
+
+    async def _attempt(self, group: Group, index: int, priority: int, budget: Budget) -> None:
+        attempt = 1
         while True:
-            ticket = self.ticket(group, index, attempt, priority)
-            books.accounts.admit(ticket.id)
+            ticket = self._ticket(group, index, attempt, priority)
+            self._books.accounts.admit(ticket.id)
             record = await self._runner.run(ticket, budget)
-            if not await self.again(group, index, record, budget):
+            if not await self._again(group, index, record, budget):
                 return
             attempt += 1
 
-    def ticket(self, group: Group, index: int, attempt: int, priority: int) -> Ticket:
+    def _ticket(self, group: Group, index: int, attempt: int, priority: int) -> Ticket:
         plan = self._books.plan
         suffix = f".{attempt}" if attempt else ""
         return Ticket(
@@ -61,7 +76,7 @@ class Members:
             seed=plan.seed * 1_000_003 + group.number * 10_007 + index * 101 + attempt,
         )
 
-    async def again(self, group: Group, index: int, record: Trajectory, budget: Budget) -> bool:
+    async def _again(self, group: Group, index: int, record: Trajectory, budget: Budget) -> bool:
         """Take a finished attempt in; True when the member is to be run once more."""
         record = await self._written(record)
         if record.reward is None:

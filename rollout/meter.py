@@ -54,10 +54,11 @@ class Meter:
 
     def trajectory(self, record: Trajectory) -> None:
         """Take a finished trajectory's own times in."""
-        turns = [turn for turn in record.turns if turn.start >= record.shared_prefix]
-        self.add("session", queue_s=record.timings.creation_s or 0.0)
+        turns, actions = record.own_turns, record.own_actions
+        self.add("session", service_s=record.timings.creation_s or 0.0, queue_s=record.session_queue_s)
         self.add("generation", service_s=sum(t.service_s for t in turns), queue_s=sum(t.queue_s for t in turns))
-        self.add("actions", service_s=sum(a.action_s for a in record.actions), queue_s=sum(a.queue_s for a in record.actions))
+        acted = sum(a.action_s + a.observation_s for a in actions)
+        self.add("actions", service_s=acted, queue_s=sum(a.queue_s for a in actions))
         self.add("reward", service_s=record.score_s)
         self.add("teardown", service_s=record.timings.teardown_s or 0.0)
 
@@ -79,9 +80,9 @@ def percentiles(records: Sequence[Trajectory]) -> Mapping[str, Mapping[str, floa
     columns: Mapping[str, list[float]] = {
         "duration_s": [r.duration_s for r in records],
         "generated_tokens": [float(r.generated) for r in records],
-        "tool_calls": [float(len(r.actions)) for r in records],
+        "tool_calls": [float(len(r.own_actions)) for r in records],
         "tool_wait_s": [r.tool_wait_s for r in records],
-        "retries": [float(r.attempt + sum(a.retries for a in r.actions)) for r in records],
+        "retries": [float(r.attempt + sum(a.retries for a in r.own_actions)) for r in records],
         "reward_s": [r.score_s for r in records],
     }
     return {name: {f"p{q}": _quantile(values, q) for q in (50, 90, 99)} for name, values in columns.items()}

@@ -74,6 +74,7 @@ class Trajectory:
     logprobs: tuple[float, ...] = ()
     versions: tuple[int, ...] = ()
     shared_prefix: int = 0  # tokens that a fork has in common with its parent, which counts them
+    shared_turns: int = 0  # and turns
     turns: tuple[Turn, ...] = ()
     actions: tuple[Action, ...] = ()
     timings: EnvTimings = EnvTimings()
@@ -100,6 +101,7 @@ class Trajectory:
     alternatives: int = 0
     started: str = ""
     duration_s: float = 0.0
+    session_queue_s: float = 0.0  # for a place among the sessions, before the pool was asked
     model_s: float = 0.0
     tool_wait_s: float = 0.0
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -112,7 +114,16 @@ class Trajectory:
     @property
     def generated(self) -> int:
         """Tokens that its policy generated, those of a shared prefix not counted again."""
-        return sum(turn.end - turn.start for turn in self.turns if turn.start >= self.shared_prefix)
+        return sum(turn.end - turn.start for turn in self.own_turns)
+
+    @property
+    def own_turns(self) -> tuple[Turn, ...]:
+        """Its turns without those of a shared prefix."""
+        return self.turns[self.shared_turns :]
+
+    @property
+    def own_actions(self) -> tuple[Action, ...]:
+        return tuple(action for action in self.actions if action.turn >= self.shared_turns)
 
     @property
     def oldest_version(self) -> int | None:
@@ -122,4 +133,4 @@ class Trajectory:
 
     @property
     def tools(self) -> frozenset[str]:
-        return frozenset(action.tool for action in self.actions if not action.malformed)
+        return frozenset(action.tool for action in self.own_actions if not action.malformed)

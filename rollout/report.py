@@ -69,3 +69,16 @@ def decisions_table(run: str, found: Sequence[Decision]) -> RenderableType:
         after = f"{each.runner_up} ({each.runner_up_score:.3f})" if each.runner_up_score is not None else ""
         table.add_row(str(each.number), each.by, f"{each.score:.3f}", *(f"{each.terms[t]:.3f}" for t in terms), after)
     return table
+
+
+def rows_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> RenderableType:
+    """Any query's answer."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*(Text("" if value is None else str(value)) for value in row))
+    return table

@@ -43,6 +43,8 @@ class Draft:
     turns: list[Turn] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     shared_prefix: int = 0
+    shared_turns: int = 0
+    session_queue_s: float = 0.0
     parent: str | None = None
     termination: Termination = Termination.FINAL
     failure: Failure = Failure.OK
@@ -98,7 +100,7 @@ class Draft:
         self.tokens, self.logprobs, self.versions = list(parent.tokens), list(parent.logprobs), list(parent.versions)
         self.mask = [0] * len(parent.tokens)
         self.turns, self.actions = list(parent.turns), list(parent.actions)
-        self.shared_prefix, self.parent = len(parent.tokens), parent.id
+        self.shared_prefix, self.shared_turns, self.parent = len(parent.tokens), len(parent.turns), parent.id
 
     def end(self, termination: Termination, detail: str = "", *, failure: Failure | None = None) -> None:
         self.termination, self.detail = termination, detail
@@ -124,6 +126,8 @@ class Draft:
             logprobs=tuple(self.logprobs),
             versions=tuple(self.versions),
             shared_prefix=self.shared_prefix,
+            shared_turns=self.shared_turns,
+            session_queue_s=self.session_queue_s,
             turns=tuple(self.turns),
             actions=tuple(self.actions),
             timings=self._timings(),
@@ -141,7 +145,7 @@ class Draft:
             alternatives=self.budget.spent[Spend.EXPLORE],
             started=self.started,
             duration_s=self.clock.monotonic() - self.began,
-            model_s=sum(t.queue_s + t.service_s for t in self._own_turns()),
+            model_s=sum(t.queue_s + t.service_s for t in self.turns[self.shared_turns :]),
             tool_wait_s=self.tool_wait_s,
         )
         if lease is None:
@@ -157,13 +161,11 @@ class Draft:
             parent=lease.parent or self.parent,
         )
 
-    def _own_turns(self) -> list[Turn]:
-        return [turn for turn in self.turns if turn.start >= self.shared_prefix]
-
     def _timings(self) -> EnvTimings:
+        own = [action for action in self.actions if action.turn >= self.shared_turns]
         return EnvTimings(
             creation_s=self.creation_s,
-            action_s=sum(a.action_s for a in self.actions),
-            observation_s=sum(a.observation_s for a in self.actions),
+            action_s=sum(a.action_s for a in own),
+            observation_s=sum(a.observation_s for a in own),
             teardown_s=self.teardown_s,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,20 +13,28 @@ from rollout.admission.limits import JUDGE, MODEL, SESSION, Limits
 from rollout.classify import Signs, classify
 from rollout.deadline import deadline
 from rollout.engines.engine import ABORT, LENGTH, Completion, Engine, Request, check_ids
-from rollout.errors import EngineLost, Saturated, TokenOutOfRange
+from rollout.errors import EngineLost, RequestInvalid, Saturated
 from rollout.policies.policy import Calls, Final, Malformed, Policy
 from rollout.record import Action, Trajectory
 from rollout.running.board import Board, Phase
 from rollout.running.draft import Draft, Ticket
 from rollout.running.tooling import Tooling
 from rollout.terms import Failure, Termination
-from sandbox.errors import AutoclaveError, InstanceLost, PoolBroken, PoolBusy, SessionExpired, StaleGeneration
+from sandbox.errors import AutoclaveError, EnvironmentInvalid, InstanceLost, PoolBroken, PoolBusy, SessionExpired, StaleGeneration
 from sandbox.model import Score
 from sandbox.ports import Clock
 
 log = logging.getLogger(__name__)
 Reward = Callable[[Score, Draft], float | None]
-Leave = Callable[[Any, Draft], Any]  # plants a leak in a session; for `--contaminate`
+Leave = Callable[[Any, Draft], Awaitable[None]]  # plants a leak in a session; for `--contaminate`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """Called once, after `turn` turns, with the live session and what was said so far: where a group's members fork."""
+
+    turn: int
+    fork: Callable[[Any, Draft], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +89,24 @@ class Runner:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
-    async def run(self, ticket: Ticket, budget: Budget) -> Trajectory:
+    async def run(self, ticket: Ticket, budget: Budget, *, branch: Branch | None = None) -> Trajectory:
         """Run one trajectory in a session of its own."""
         draft = Draft(ticket=ticket, clock=self._parts.clock, budget=budget)
-        await self._guarded(draft, self._in_own_session(draft))
+        await self._guarded(draft, self._in_own_session(draft, branch))
         return draft.freeze()
 
-    async def _guarded(self, draft: Draft, work: Any) -> None:
+    async def run_fork(self, ticket: Ticket, budget: Budget, *, session: Any, parent: Draft) -> Trajectory:
+        """Go on from where `parent` stood, in a session that was forked from its state. Ends the session."""
+        draft = Draft(ticket=ticket, clock=self._parts.clock, budget=budget)
+        draft.take_prefix(parent)
+        await self._guarded(draft, self._in_fork(session, draft))
+        return draft.freeze()
+
+    async def _in_fork(self, session: Any, draft: Draft) -> None:
+        async with self.holding(session, draft):
+            await self.play(session, draft)
+
+    async def _guarded(self, draft: Draft, work: Awaitable[None]) -> None:
         """The boundary: whatever one trajectory ran into ends that trajectory, with its reason."""
         try:
             await work
@@ -97,7 +116,7 @@ class Runner:
             draft.end(Termination.NO_SESSION, str(error))
         except EngineLost as error:
             draft.end(Termination.ENGINE, str(error))
-        except TokenOutOfRange as error:
+        except (RequestInvalid, EnvironmentInvalid) as error:
             draft.end(Termination.DATA, str(error))
         except Saturated as error:
             draft.end(Termination.SATURATED, str(error))
@@ -109,11 +128,12 @@ class Runner:
             log.warning("a trajectory failed", exc_info=True, extra={"event": "rollout.fault", "trajectory": draft.id})
             draft.end(Termination.FAULT, f"{type(error).__name__}: {error}")
 
-    async def _in_own_session(self, draft: Draft) -> None:
+    async def _in_own_session(self, draft: Draft, branch: Branch | None) -> None:
         ticket, parts = draft.ticket, self._parts
         bounds = parts.bounds
         parts.board.enter(ticket.id, Phase.SESSION)
-        async with parts.limits.hold(SESSION, ticket.id, priority=ticket.priority):
+        async with parts.limits.hold(SESSION, ticket.id, priority=ticket.priority) as place:
+            draft.session_queue_s = place.queue_s
             began = parts.clock.monotonic()
             ttl = bounds.trajectory_s + bounds.score_s + bounds.release_s + 60
             session = await parts.pool.acquire(
@@ -127,7 +147,7 @@ class Runner:
             )
             draft.creation_s = parts.clock.monotonic() - began
             async with self.holding(session, draft):
-                await self.play(session, draft)
+                await self.play(session, draft, branch)
 
     @asynccontextmanager
     async def holding(self, session: Any, draft: Draft) -> AsyncIterator[None]:
@@ -138,24 +158,30 @@ class Runner:
         finally:
             self._parts.board.enter(draft.id, Phase.TEARDOWN)
             began = self._parts.clock.monotonic()
-            await session.release()
+            try:
+                async with deadline(self._parts.clock, self._parts.bounds.release_s):
+                    await session.release()
+            except TimeoutError as error:
+                raise InstanceLost(f"the session did not end within {self._parts.bounds.release_s:g} s (release_s)") from error
             draft.teardown_s = self._parts.clock.monotonic() - began
 
-    async def play(self, session: Any, draft: Draft) -> None:
+    async def play(self, session: Any, draft: Draft, branch: Branch | None = None) -> None:
         """Take turns until one ends it, then score. What ends the turns never reaches the score: that has its own bounds."""
         if not draft.tokens:
             draft.prompt(self._parts.policy.first(draft.ticket.task, self._parts.tooling.specs))
-        await self._guarded(draft, self._turns(session, draft))
+        await self._guarded(draft, self._turns(session, draft, branch))
         if self._parts.leave is not None and draft.failure.has_reward:
             await self._parts.leave(session, draft)
         if draft.failure.has_reward:
             await self._score(session, draft)
 
-    async def _turns(self, session: Any, draft: Draft) -> None:
+    async def _turns(self, session: Any, draft: Draft, branch: Branch | None) -> None:
         bounds = self._parts.bounds
         try:
             async with deadline(self._parts.clock, bounds.trajectory_s) as scope:
-                for _ in range(bounds.turns):
+                while len(draft.turns) < bounds.turns:
+                    if branch is not None and len(draft.turns) == branch.turn:
+                        await branch.fork(session, draft)
                     if await self._turn(session, draft):
                         return
                 draft.end(Termination.TURN_LIMIT, f"{bounds.turns} turns")

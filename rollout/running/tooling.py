@@ -21,6 +21,10 @@ from sandbox.ports import Clock
 PAUSE_S = 0.5  # before a tool that failed is asked again, doubled each time
 
 
+class _NoAnswer(Exception):
+    """A tool that did not come back in time."""
+
+
 def dependency(tool: str) -> str:
     """The name under which a tool's places are registered."""
     return f"tool:{tool}"
@@ -44,7 +48,11 @@ class Tooling:
         async with self._limits.hold(dependency(call.tool), draft.id, priority=len(draft.turns)) as place:
             began = self._clock.monotonic()
             while True:
-                seen, fault = await self._once(tool, session, call)
+                try:
+                    seen, fault = await self._once(tool, session, call)
+                except _NoAnswer as error:  # it may have acted: not once more
+                    seen, fault = None, str(error)
+                    break
                 if seen is not None or not draft.budget.spend(Spend.RETRY):
                     break
                 action = replace(action, retries=action.retries + 1)
@@ -68,7 +76,7 @@ class Tooling:
         except TimeoutError:
             if not scope.expired():
                 raise
-            return Observation(text=f"no answer within {tool.limit_s:g} s", ok=False, timed_out=True), ""
+            raise _NoAnswer(f"no answer within {tool.limit_s + self._grace_s:g} s") from None
 
     def observed(self, action: Action, seconds: float) -> Action:
         return replace(action, observation_s=seconds)

@@ -1,0 +1,198 @@
+"""What may run at once, who goes first, what is refused, and why a task was chosen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollout.admission.budgets import Budget, Spend
+from rollout.admission.limits import MODEL, Dependency, Limits
+from rollout.admission.line import Line
+from rollout.admission.planner import FLOOR, Planner, decisions
+from rollout.admission.score import TERMS, Seen, Weights, terms
+from rollout.errors import Saturated
+from sandbox.errors import EnvironmentInvalid, RecordMissing
+from sandbox.model import TaskSpec
+from sandbox.testing import FakeClock
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_places_go_by_priority_and_then_by_arrival() -> None:
+    line = Line("model", limit=1, waiting=10)
+    await line.acquire()
+    order: list[str] = []
+
+    async def ask(name: str, priority: int) -> None:
+        await line.acquire(priority)
+        order.append(name)
+        line.release()
+
+    async with asyncio.TaskGroup() as group:
+        for name, priority in (("a", 0), ("b", 0), ("urgent", 5), ("c", 0)):
+            group.create_task(ask(name, priority))
+            await settle()
+        line.release()
+    assert order == ["urgent", "a", "b", "c"]
+    assert (line.held, line.waiting) == (0, 0)
+
+
+async def test_a_full_line_refuses_at_once() -> None:
+    line = Line("tool", limit=1, waiting=1)
+    await line.acquire()
+    waiting = asyncio.create_task(line.acquire())
+    await settle()
+
+    assert line.full
+    with pytest.raises(Saturated, match="all 1 places are taken and 1 wait"):
+        await line.acquire()
+    line.release()
+    await waiting
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+async def test_a_cancelled_waiter_loses_no_place(handed_over: bool) -> None:
+    line = Line("model", limit=1, waiting=5)
+    await line.acquire()
+    waiting = asyncio.create_task(line.acquire())
+    await settle()
+    if handed_over:
+        line.release()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    if not handed_over:
+        line.release()
+
+    await line.acquire()
+    assert (line.held, line.waiting) == (1, 0)
+
+
+@pytest.mark.parametrize("broken", [{"owner": " "}, {"limit": 0}, {"waiting": -1}, {"wait_s": 0}])
+def test_a_dependency_has_an_owner_a_limit_and_a_bounded_line(broken: dict[str, Any]) -> None:
+    with pytest.raises(EnvironmentInvalid):
+        Dependency(**{"name": "x", "owner": "me", "limit": 1, "waiting": 0, **broken})
+
+
+async def test_a_wait_for_a_place_has_a_deadline_and_is_counted() -> None:
+    clock = FakeClock()
+    limits = Limits([Dependency(name=MODEL, owner="me", limit=1, waiting=5, wait_s=30)], clock=clock)
+
+    async def late() -> None:
+        async with limits.hold(MODEL, "late"):
+            raise AssertionError("the place was never free")
+
+    async with limits.hold(MODEL, "first") as place:
+        assert place.queue_s == 0
+        waiting = asyncio.create_task(late())
+        await settle()
+        assert limits.held() == {MODEL: {"first": 0.0}}
+        await clock.advance(31)
+        await settle()
+        with pytest.raises(TimeoutError):
+            await waiting
+    shown = limits.shown()[MODEL]
+    assert (shown["owner"], shown["taken"], shown["most_held"]) == ("me", 1, 1)
+    assert limits.line(MODEL).held == 0
+
+
+async def test_a_slot_held_during_a_tool_wait_is_measured() -> None:
+    clock = FakeClock()
+    limits = Limits([Dependency(name=MODEL, owner="me", limit=2, waiting=5)], clock=clock)
+    async with limits.tool_wait("good"):
+        await clock.advance(5)
+    assert limits.slot_held_during_tool_wait_s == 0
+    async with limits.hold(MODEL, "bad"), limits.tool_wait("bad"):
+        await clock.advance(3)
+    assert limits.slot_held_during_tool_wait_s == 3
+    async with limits.tool_wait("sly"):
+        await clock.advance(1)
+        async with limits.hold(MODEL, "sly"):
+            await clock.advance(2)
+    assert limits.slot_held_during_tool_wait_s == 5
+
+
+@given(st.lists(st.sampled_from(list(Spend)), max_size=30), st.integers(0, 5), st.integers(0, 5))
+def test_budgets_never_borrow(spends: list[Spend], retries: int, alternatives: int) -> None:
+    run = Budget(retries=4, alternatives=3)
+    own = Budget(retries=retries, alternatives=alternatives, within=run)
+    given_ = Counter(kind for kind in spends if own.spend(kind))
+
+    assert given_[Spend.RETRY] == min(spends.count(Spend.RETRY), retries, 4)
+    assert given_[Spend.EXPLORE] == min(spends.count(Spend.EXPLORE), alternatives, 3)
+    assert run.spent == own.spent == {Spend.RETRY: given_[Spend.RETRY], Spend.EXPLORE: given_[Spend.EXPLORE]}
+
+
+def tasks(**families: int) -> list[TaskSpec]:
+    return [
+        TaskSpec(id=f"{name}-{n}", family=name, difficulty="easy", split="train", prompt="")
+        for name, count in families.items()
+        for n in range(count)
+    ]
+
+
+def test_the_score_is_the_sum_of_the_terms_that_the_issue_names() -> None:
+    task = Seen(admitted=3, last_version=2, last_failed=True, passed_by=7)
+    family = Seen(scored=10, failed=1, finished=10, env_s=100)
+    every = Seen(finished=20, env_s=100)
+    found = terms(task, family, every, family_name="rare", version=4, weights=Weights(families={"rare": 0.5}))
+
+    assert found == {
+        "coverage": 0.25,
+        "failure_rarity": 0.45,
+        "freshness": 0.25,
+        "family": 0.5,
+        "cost": -0.125,
+        "age": pytest.approx(0.7),
+    }
+    assert tuple(found) == TERMS
+
+
+def test_no_family_starves_under_an_adversarial_score() -> None:
+    loved = tasks(loved=2, hated=1, costly=1)
+    planner = Planner(loved, weights=Weights(age=0, coverage=0, freshness=0, families={"loved": 1.0}), floor=8)
+    chosen = []
+    for _ in range(80):
+        task, decision = planner.choose(version=0)
+        planner.admitted(task, decision)
+        chosen.append((task.family, decision.by))
+
+    for start in range(len(chosen) - 8):
+        assert {"hated", "costly"} <= {family for family, _ in chosen[start : start + 9]}
+    assert {family for family, by in chosen if by == FLOOR} == {"hated", "costly"}
+
+
+def test_ageing_alone_brings_every_task_in() -> None:
+    planner = Planner(tasks(only=6), weights=Weights(coverage=0, freshness=0, age=0.01))
+    chosen = set()
+    for _ in range(6):
+        task, decision = planner.choose(version=0)
+        planner.admitted(task, decision)
+        chosen.add(task.id)
+    assert len(chosen) == 6
+
+
+def test_a_decision_can_be_printed_again(tmp_path: Path) -> None:
+    log = tmp_path / "decisions.jsonl"
+    planner = Planner(tasks(a=1, b=1), log=log)
+    for _ in range(3):
+        task, decision = planner.choose(version=1)
+        planner.admitted(task, decision)
+
+    found = decisions(log, "a-0")
+    assert [d.number for d in found] == [1, 3]
+    assert found[0].score == pytest.approx(sum(found[0].terms.values()))
+    assert found[0].runner_up == "b-0"
+    with pytest.raises(RecordMissing, match="admitted no task c-0"):
+        decisions(log, "c-0")
+    with pytest.raises(RecordMissing, match="is not there"):
+        decisions(tmp_path / "nothing", "a-0")
