@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
 from sandbox.errors import RuntimeUnavailable
 from sandbox.runtimes import observe
@@ -20,8 +21,9 @@ _KERNEL_MOUNTS = {
 _DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/console"})
 
 
-def check_process(status: dict[str, str], *, host_uid: int | None, who: str) -> None:
-    """Check a /proc/<pid>/status: no capability, no new privileges, filtered, not root."""
+def check_process(status: dict[str, str], *, host_uid: int | None, who: str, groups: Collection[int] = ()) -> None:
+    """Check a /proc/<pid>/status: no capability, no new privileges, filtered, not root, no group beside its own and `groups` (an
+    ordinary user cannot drop the groups that he is in)."""
     wrong = [
         f"{name} is {status.get(name, 'missing')}"
         for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
@@ -33,7 +35,7 @@ def check_process(status: dict[str, str], *, host_uid: int | None, who: str) -> 
     uids = set(status.get("Uid", "0").split())
     if "0" in uids or (host_uid is not None and uids != {str(host_uid)}):
         wrong.append(f"Uid is {status.get('Uid', 'missing')}")
-    if status.get("Groups", "").split() and host_uid is not None and set(status["Groups"].split()) - {str(host_uid)}:
+    if host_uid is not None and set(status.get("Groups", "").split()) - {str(host_uid), *map(str, groups)}:
         wrong.append(f"Groups is {status['Groups']}")
     _refuse(wrong, who)
 

@@ -164,7 +164,8 @@ class Sandbox:
     async def _check(self, status: dict[str, str]) -> None:
         plan, host_uid = self.plan, self._settings.users.of(self.plan.role)
         owner = os.geteuid() if host_uid is None else host_uid
-        profile.check_process(status, host_uid=owner, who=plan.name)
+        groups = () if os.geteuid() == 0 else os.getgroups()
+        profile.check_process(status, host_uid=owner, who=plan.name, groups=groups)
         targets = rootfs.TARGETS | {starter.INSIDE, *(m.target.rstrip("/") for m in rootfs.placed(plan.root, plan.mounts))}
         profile.check_namespace(self.pid, targets=targets, inside_uid=plan.uid, host_uid=owner, who=plan.name)
         if "pids" not in self._ready.groups.bases and limits.forks_can_be_bounded():
@@ -178,6 +179,7 @@ class Sandbox:
             "sandbox": f"bubblewrap {self._ready.bwrap.version}",
             "uid": owner,
             "inner_uid": plan.uid,
+            **({"groups": f"the manager's own: {', '.join(map(str, groups))}"} if set(groups) - {os.getegid()} else {}),
             "capabilities": "none",
             "no_new_privileges": True,
             "seccomp": f"deny list of {len(seccomp.DENIED)} calls ({os.uname().machine})",
