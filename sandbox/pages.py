@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sandbox.aio import run_shielded
+from sandbox.aio import in_thread, run_shielded
 from sandbox.errors import InstanceLost, RuntimeUnavailable
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 CONNECT_S = 60.0
+SECRET = "x-autoclave-secret"
 _CLOSE_S = 10.0
 _FIX = "pip install 'autoclave[browser]'; no browser need be downloaded"
 
@@ -21,6 +23,13 @@ _FIX = "pip install 'autoclave[browser]'; no browser need be downloaded"
 def is_browser(address: str) -> bool:
     """True for the address of something that speaks the DevTools protocol."""
     return address.startswith(("ws+unix://", "ws://"))
+
+
+def resolve(address: str) -> tuple[str, dict[str, str]]:
+    """Return what `connect_over_cdp` takes: the address, and the header with the secret that lies in a file where the browser is
+    shared. Blocking."""
+    url, _, secret_file = address.partition("#")
+    return url, {SECRET: Path(secret_file).read_text().strip()} if secret_file else {}
 
 
 class Pages:
@@ -41,14 +50,20 @@ class Pages:
         return context.pages[0] if context.pages else await context.new_page()
 
     async def _connect(self, address: str) -> Browser:
-        driver = await self._driver()
-        from playwright.async_api import Error
-
-        try:
-            browser: Browser = await driver.chromium.connect_over_cdp(address, timeout=CONNECT_S * 1000)
-        except Error as error:
-            raise InstanceLost(f"the session's browser does not answer: {error.message.splitlines()[0]}") from error
-        return browser
+        url, headers = await in_thread(resolve, address)
+        said: Exception | None = None
+        for _ in range(2):
+            driver = await self._driver()
+            try:
+                browser: Browser = await driver.chromium.connect_over_cdp(url, timeout=CONNECT_S * 1000, headers=headers)
+            except Exception as error:  # noqa: BLE001 - Playwright's driver ends with a bare Exception
+                said = error
+                if "closed" in str(error) and self._playwright is driver:
+                    self._playwright = None  # its process has ended: a fresh one is tried once
+                    continue
+                break
+            return browser
+        raise InstanceLost(f"the session's browser does not answer: {str(said).splitlines()[0]}") from said
 
     async def _driver(self) -> Any:
         async with self._starting:

@@ -24,8 +24,19 @@ async def read_live(browser: Cdp) -> dict[str, str]:
         "contexts": str(len(contexts)),
     }
     fields |= target_fields(targets)
+    fields |= await _windows(browser, targets)
     fields |= cookie_fields((await browser.call("Storage.getCookies"))["cookies"])
     return fields
+
+
+async def _windows(browser: Cdp, targets: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """One field for each different kind of window, with how many tabs are in such a one."""
+    seen: Counter[str] = Counter()
+    for target in targets:
+        if target.get("type") == "page":
+            bounds = (await browser.call("Browser.getWindowForTarget", {"targetId": target["targetId"]}))["bounds"]
+            seen[f"window/{bounds.get('width')}x{bounds.get('height')} {bounds.get('windowState')}"] += 1
+    return {name: str(count) for name, count in seen.items()}
 
 
 def target_fields(targets: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from probes.browser.clipboard import read_clipboard
 from probes.browser.live import read_live
 from probes.browser.profile import read_profile
 from probes.kinds import Options, digest_of_kind, read_options, resource_of
@@ -39,11 +40,13 @@ class BrowserProbe:
         return False
 
     def depth_of(self, field: str, *, in_place: bool) -> Depth | None:
-        return Depth.DEEP if field.startswith(PROFILE) and not in_place else Depth.QUICK
+        return Depth.DEEP if field.startswith((PROFILE, "clipboard")) and not in_place else Depth.QUICK
 
     async def read(self, context: ProbeContext) -> Findings:
         async with cdp.connect(context.subject.endpoint(self.resource), timeout=context.limit_s) as browser:
             fields = await read_live(browser)
+            if context.thorough:
+                fields |= await read_clipboard(browser)
         fields |= await in_thread(self._downloads, context)
         if not context.thorough:
             return Findings(fields=fields)

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from sandbox.errors import AutoclaveError, InstanceLost
+from sandbox.ports import Part
 
 CALL_S = 60.0
 MESSAGE_BYTES = 256 << 20
@@ -133,8 +134,9 @@ class Cdp:
 
 
 @asynccontextmanager
-async def connect(path: str, *, timeout: float = CALL_S) -> AsyncIterator[Cdp]:
-    """Hold a connection to the browser whose relay listens at `path`; raises InstanceLost."""
+async def connect(path: str, *, part: Part | None = None, timeout: float = CALL_S) -> AsyncIterator[Cdp]:
+    """Hold a connection to the browser whose relay listens at `path`, as the holder of `part` where one is given; raises
+    InstanceLost."""
     try:
         async with asyncio.timeout(timeout):
             reader, writer = await asyncio.open_unix_connection(path, limit=MESSAGE_BYTES)
@@ -142,6 +144,8 @@ async def connect(path: str, *, timeout: float = CALL_S) -> AsyncIterator[Cdp]:
         raise InstanceLost(f"no browser answers at {path}: {error or 'timed out'}") from error
     cdp = Cdp(reader, writer)
     try:
+        if part is not None:
+            await cdp.call("Relay.enter", {"name": part.name, "secret": part.secret})
         yield cdp
     finally:
         await cdp.close()

@@ -18,6 +18,7 @@ from sandbox.settings import Settings
 PROFILE = "/srv/browser/profile"
 DOWNLOADS = "/srv/browser/downloads"
 FONTS = "/opt/autoclave/fonts.conf"
+CONFIG = "/opt/autoclave/config"  # says where downloads go
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _FIX = "apt-get install chromium, or set AUTOCLAVE_CHROMIUM to a Chromium's program"
 # A distribution's /usr/bin/chromium is a script that adds flags of its machine; the program itself lies here.
@@ -152,7 +153,8 @@ def environment(options: BrowserOptions) -> dict[str, str]:
     return {
         "TZ": options.timezone,
         "LANGUAGE": options.language,
-        "XDG_CONFIG_HOME": "/tmp/config",
+        "CHROME_CONFIG_HOME": "/tmp/config",
+        "XDG_CONFIG_HOME": CONFIG,
         "XDG_CACHE_HOME": "/tmp/cache",
         "FONTCONFIG_FILE": FONTS,
         "DBUS_SESSION_BUS_ADDRESS": "disabled:",

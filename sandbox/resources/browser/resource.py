@@ -17,6 +17,7 @@ from sandbox.ports import LiveResource, Mount, SeedHost, ServerPlan, StateDir
 from sandbox.resources import options as reading
 from sandbox.resources.browser import cleaning, program, seeding
 from sandbox.resources.browser.access import OWN, SOCKET, SOCKET_DIR, address, connected
+from sandbox.resources.browser.division import Division
 from sandbox.resources.browser.options import BrowserOptions, BrowserStart
 from sandbox.settings import Settings, load
 
@@ -25,12 +26,12 @@ DOWNLOADS = "downloads"
 _VERSION = 1
 _RELAY = "/opt/autoclave/relay"
 _HERE = Path(__file__).parent
-_PARTS = ("__init__", "clients", "main", "sharing", "sites", "websocket")
+_PARTS = ("__init__", "clients", "filtering", "main", "parts", "sharing", "sites", "websocket")
 _PYTHON = "/usr/bin/python3"
 _BOOT = "import sys; sys.path.insert(0, '/opt/autoclave'); from relay.main import main; main()"
 
 
-class Browser:
+class Browser(Division):
     """One Chromium for each instance. Its program is looked for when it is first needed."""
 
     def __init__(self, spec: ResourceSpec, options: BrowserOptions, settings: Settings | None) -> None:
@@ -79,10 +80,12 @@ class Browser:
             "sites": {str(port): path for port, path in self._options.leads().items()},
         }
         relay = [_file(f"{_RELAY}/{name}.py", _HERE / "relay" / f"{name}.py") for name in _PARTS]
+        names = {program.FONTS: "fonts.conf", f"{program.CONFIG}/user-dirs.dirs": "user-dirs.dirs"}
+        settings = [_file(target, _HERE / name) for target, name in names.items()]
         return ServerPlan(
             argv=(_PYTHON, "-I", "-S", "-B", "-c", _BOOT, json.dumps(config, separators=(",", ":"))),
             env=program.environment(self._options),
-            binds=(*binds, *relay, _file(program.FONTS, _HERE / "fonts.conf")),
+            binds=(*binds, *relay, *settings),
             socket_dir=SOCKET_DIR,
             peers=self._options.peers(),
         )

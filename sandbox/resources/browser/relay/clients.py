@@ -9,10 +9,16 @@ import asyncio
 import json
 import os
 import shutil
+from collections.abc import Coroutine
 from typing import Any, cast
 
 from . import websocket
+from .filtering import ANSWERED, Denied
+from .parts import Part, Parts, refusal
 from .sharing import CallFailed, Message, Sharing
+
+PART = "/part/"
+ENTER = "Relay.enter"
 
 WAITING_BYTES = 256 << 20  # for a client that does not read: then it is dropped
 
@@ -23,12 +29,17 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Server, *, trusted: bool = False) -> None:
         self._server = server
         self.trusted = trusted
+        self.part: Part | None = None
         self._transport: asyncio.Transport | None = None
         self._greeting = bytearray()
         self._frames: websocket.Frames | None = None
         self._plain: bytearray | None = None
         self._waiting: list[Message] | None = []
         self._joining: asyncio.Task[None] | None = None
+
+    @property
+    def context(self) -> str | None:
+        return None if self.part is None else self.part.context
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -48,6 +59,12 @@ class Connection(asyncio.Protocol):
                 message = json.loads(text)
                 if not isinstance(message, dict):
                     raise websocket.Refused("not a call")
+                if self._joining is None:
+                    entering = message.get("method") == ENTER
+                    self._enter(message.get("params", {}) if entering else {})
+                    if entering:
+                        self.deliver({"id": message.get("id"), "result": {}})
+                        continue
                 if self._waiting is not None:
                     self._waiting.append(message)
                 else:
@@ -63,18 +80,32 @@ class Connection(asyncio.Protocol):
         self._greeting += data
         if self._greeting[:1] == b"{":
             self._plain = bytearray()
-            self._join()
             return self._split(bytes(self._greeting))
         head, end, rest = bytes(self._greeting).partition(b"\r\n\r\n")
         if not end:
             if len(head) > websocket.GREETING_BYTES:
                 raise websocket.Refused("a greeting without an end")
             return []
-        _, answer = websocket.greeting(head)
+        path, secret, answer = websocket.greeting(head)
+        self._admit(path, secret)
         self._write(answer)
         self._frames = websocket.Frames()
         self._join()
         return self._messages(self._frames, rest)
+
+    def _enter(self, given: Message) -> None:
+        """Begin without a greeting: as the holder of a part where the first call says so."""
+        self._admit(f"{PART}{given['name']}" if "name" in given else "/", str(given.get("secret", "")))
+        self._join()
+
+    def _admit(self, path: str, secret: str) -> None:
+        """Decide what of the browser this client has."""
+        if path.startswith(PART):
+            self.part = self._server.parts.find(path[len(PART) :], secret)
+            if self.part is None:
+                raise websocket.Refused("no such part, or not its holder")
+        elif self._server.parts.shared and not self.trusted:
+            raise websocket.Refused("nobody has the whole of a shared browser")
 
     def _split(self, data: bytes) -> list[bytes]:
         assert self._plain is not None
@@ -128,6 +159,8 @@ class Server:
 
     def __init__(self, sharing: Sharing, downloads: str) -> None:
         self.sharing = sharing
+        self.parts = Parts(sharing, downloads)
+        sharing.heard = self.parts.heard
         self.connections: set[Connection] = set()
         self._downloads = downloads
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -136,26 +169,66 @@ class Server:
         """Answer a call of ours, or pass it on to the browser."""
         method = str(message.get("method", ""))
         if method.startswith("Relay."):
-            connection.deliver({"id": message.get("id"), **self._own(connection, method)})
+            self._later(self._answer(connection, method, message))
+            return
+        if connection.part is not None:
+            if method in ANSWERED:
+                connection.deliver({"id": message.get("id"), "result": self.parts.answer(connection.part, method)})
+                return
+            try:
+                message = self.parts.judged(connection.part, message)
+            except Denied as why:
+                connection.deliver(refusal(message, why))
+                return
+            self.sharing.ask(connection, message)
             return
         if method == "Browser.setDownloadBehavior":  # a client's own directories do not exist here
             message["params"] = {**message.get("params", {}), "downloadPath": self._downloads}
         self.sharing.ask(connection, message)
 
-    def _own(self, connection: Connection, method: str) -> Message:
-        if connection.trusted and method == "Relay.disconnect":
+    async def _answer(self, connection: Connection, method: str, message: Message) -> None:
+        try:
+            result = await self._own(method if connection.trusted else "", message.get("params") or {})
+        except (CallFailed, OSError) as error:
+            connection.deliver({"id": message.get("id"), "error": {"code": -32000, "message": str(error)}})
+            return
+        if result is None:
+            unknown = {"code": -32601, "message": f"'{method}' wasn't found"}
+            connection.deliver({"id": message.get("id"), "error": unknown})
+        else:
+            connection.deliver({"id": message.get("id"), "result": result})
+
+    async def _own(self, method: str, params: Message) -> Message | None:
+        """Do what only the manager may ask for; None for what is not known."""
+        name = str(params.get("name", ""))
+        if method == "Relay.disconnect":
             self.disconnect()
-        elif connection.trusted and method == "Relay.emptyDownloads":
+        elif method == "Relay.emptyDownloads":
             for entry in os.scandir(self._downloads):
                 os.unlink(entry.path) if not entry.is_dir(follow_symlinks=False) else shutil.rmtree(entry.path)
+        elif method == "Relay.parts":
+            return self.parts.known()
+        elif method == "Relay.makePart":
+            self.disconnect(of=name)
+            await self.parts.make(name, str(params["secret"]))
+        elif method == "Relay.fencePart":
+            self.parts.fence(name)
+            self.disconnect(of=name)
+        elif method == "Relay.disconnectPart":
+            self.disconnect(of=name)
+        elif method == "Relay.dropPart":
+            self.parts.fence(name)
+            self.disconnect(of=name)
+            await self.parts.drop(name)
         else:
-            return {"error": {"code": -32601, "message": f"'{method}' wasn't found"}}
-        return {"result": {}}
+            return None
+        return {}
 
-    def disconnect(self, *, everyone: bool = False) -> None:
-        """End every client's connection; the manager's too where `everyone`."""
+    def disconnect(self, *, everyone: bool = False, of: str | None = None) -> None:
+        """End the connections of every client, or of one part's; the manager's too where `everyone`."""
         for connection in list(self.connections):
-            if everyone or not connection.trusted:
+            part = connection.part.name if connection.part is not None else None
+            if everyone or (not connection.trusted and of in (None, part)):
                 connection.close()
 
     def leaving(self, connection: Connection, joining: asyncio.Task[None] | None) -> None:
@@ -166,6 +239,9 @@ class Server:
                 await asyncio.wait({joining})
             await self.sharing.leave(connection)
 
-        task = asyncio.ensure_future(leave())
+        self._later(leave())
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

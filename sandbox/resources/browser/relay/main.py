@@ -69,7 +69,7 @@ async def serve(config: dict[str, Any]) -> int:
     sharing = Sharing(writing.write)
     reading, pipe = await loop.connect_read_pipe(lambda: _Pipe(sharing), os.fdopen(back, "rb", 0))
     server = Server(sharing, config["downloads"])
-    await sharing.call("Browser.getVersion")  # it answers: from here on others may ask
+    await sharing.call("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": config["downloads"]})
     directory = config["directory"]
     os.mkdir(f"{directory}/own", 0o700)
     listening = [await loop.create_unix_server(lambda: Connection(server), f"{directory}/cdp.sock")]

@@ -15,8 +15,10 @@ Message = dict[str, Any]
 
 
 class Client(Protocol):
-    """Who speaks with the browser."""
+    """Who speaks with the browser. `context`: the only one that it may hear of, None where it has the whole."""
 
+    @property
+    def context(self) -> str | None: ...
     def deliver(self, message: Message) -> None: ...
 
 
@@ -33,6 +35,7 @@ class Sharing:
         self._answers: dict[int, Callable[[Message], None]] = {}
         self._owners: dict[str, Client] = {}  # by session
         self._own: dict[Client, str] = {}  # each client's browser session, which it does not know of
+        self.heard: Callable[[Message], None] = lambda message: None  # told of what happens in the browser as a whole
 
     async def call(self, method: str, params: Message | None = None, session: str | None = None) -> Message:
         """Call the browser on the relay's own behalf; raise CallFailed."""
@@ -101,14 +104,29 @@ class Sharing:
             if answered is not None:
                 answered(message)
             return
-        client = self._owners.get(message.get("sessionId", ""))
+        if "sessionId" not in message:
+            self.heard(message)
+            return
+        client = self._owners.get(message["sessionId"])
         if client is None:
             return
         method, params = message.get("method"), message.get("params", {})
         if method == "Target.attachedToTarget":
+            if client.context not in (None, params["targetInfo"].get("browserContextId")):
+                self._let_go(params["sessionId"], message["sessionId"])
+                return
             self._owners[params["sessionId"]] = client
         elif method == "Target.detachedFromTarget" and params.get("sessionId") != self._own.get(client):
             self._owners.pop(params.get("sessionId", ""), None)
         if message["sessionId"] == self._own.get(client):
             del message["sessionId"]
         client.deliver(message)
+
+    def _let_go(self, session: str, parent: str) -> None:
+        """Leave a target that a client was given and may not have; it may be waiting to be let go on."""
+
+        def answered(message: Message) -> None:
+            return
+
+        self._ask({"method": "Runtime.runIfWaitingForDebugger", "params": {}}, session, answered)
+        self._ask({"method": "Target.detachFromTarget", "params": {"sessionId": session}}, parent, answered)

@@ -18,8 +18,11 @@ class Refused(Exception):
     """The other side does not speak as it should."""
 
 
-def greeting(request: bytes) -> tuple[str, bytes]:
-    """Return the path that a client asks for and the answer that upgrades its connection; raise Refused."""
+SECRET = "x-autoclave-secret"
+
+
+def greeting(request: bytes) -> tuple[str, str, bytes]:
+    """Return the path that a client asks for, its secret, and the answer that upgrades its connection; raise Refused."""
     lines = request.decode("latin-1").split("\r\n")
     words = lines[0].split()
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
@@ -33,7 +36,7 @@ def greeting(request: bytes) -> tuple[str, bytes]:
     answer = (
         f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
     )
-    return words[1], answer.encode()
+    return words[1], headers.get(SECRET, ""), answer.encode()
 
 
 def frame(kind: int, payload: bytes) -> bytes:

@@ -1,0 +1,255 @@
+"""The catalogue's part for browsers: what an agent that drives one can leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from probes.leaks.leak import Leak
+from sandbox.model import Depth
+
+_DB = """
+const opening = indexedDB.open('planted', 1);
+opening.onupgradeneeded = () => opening.result.createObjectStore('notes');
+await new Promise((done, failed) => { opening.onsuccess = done; opening.onerror = failed; });
+const writing = opening.result.transaction('notes', 'readwrite');
+writing.objectStore('notes').put('planted', 'key');
+await new Promise((done) => { writing.oncomplete = done; });
+opening.result.close();
+"""
+SETTINGS = "chrome://settings/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowserLeak(Leak):
+    """Planted in the first tab: it is led to `visit`, then `script` (the body of an async function) runs there as after a click
+    of the user, then `calls` of the protocol are made (those that begin with `page:` in the tab's session).
+
+    Names in braces stand for things of the environment: {origin} and {other} (two of its sites), {cookie} (a cookie of golden's
+    for the first one, with {domain}), {item} (a key of golden's local storage there), {window} (the first tab's, a number).
+    """
+
+    visit: str = "{origin}/"
+    script: str = ""
+    calls: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+
+
+COOKIES = (
+    BrowserLeak(name="cookie", what="a cookie that a page wrote", script="document.cookie = 'planted=1; max-age=9999'"),
+    BrowserLeak(name="session-cookie", what="a cookie that ends with the browser", script="document.cookie = 'planted=1'"),
+    BrowserLeak(
+        name="http-only-cookie",
+        what="a cookie that no page sees",
+        calls=(("Storage.setCookies", {"cookies": [{"name": "planted", "value": "1", "url": "{origin}/", "httpOnly": True}]}),),
+    ),
+    BrowserLeak(
+        name="cookie-of-another-site",
+        what="a cookie of a site that was never visited",
+        calls=(("Storage.setCookies", {"cookies": [{"name": "planted", "value": "1", "url": "https://elsewhere.test/a"}]}),),
+    ),
+    BrowserLeak(
+        name="partitioned-cookie",
+        what="a cookie of one site inside another",
+        calls=(
+            (
+                "page:Network.setCookie",
+                {
+                    "name": "planted",
+                    "value": "1",
+                    "url": "https://inner.test/",
+                    "secure": True,
+                    "sameSite": "None",
+                    "partitionKey": {"topLevelSite": "https://outer.test", "hasCrossSiteAncestor": True},
+                },
+            ),
+        ),
+    ),
+    BrowserLeak(
+        name="cookie-changed", what="another value of a cookie", script="document.cookie = '{cookie}=planted; max-age=9999'"
+    ),
+    BrowserLeak(
+        name="cookie-removed",
+        what="a cookie less",
+        calls=(("page:Network.deleteCookies", {"name": "{cookie}", "domain": "{domain}", "path": "/"}),),
+    ),
+)
+OPEN = (
+    BrowserLeak(name="tab-elsewhere", what="the first tab shows another page", script="history.pushState({}, '', '/planted')"),
+    BrowserLeak(name="tab", what="a tab more", calls=(("Target.createTarget", {"url": "{origin}/planted"}),)),
+    BrowserLeak(name="blank-tab", what="an empty tab more", calls=(("Target.createTarget", {"url": "about:blank"}),)),
+    BrowserLeak(name="popup", what="a window that a page opened", script="window.open('/planted', 'planted', 'width=300')"),
+    BrowserLeak(
+        name="window",
+        what="a window more",
+        calls=(("Target.createTarget", {"url": "data:text/html,planted", "newWindow": True}),),
+    ),
+    BrowserLeak(name="context", what="a context beside the default one", calls=(("Target.createBrowserContext", {}),)),
+    BrowserLeak(
+        name="worker",
+        what="a worker that goes on",
+        script="new Worker(URL.createObjectURL(new Blob(['setInterval(() => 0, 1000)'])))",
+    ),
+    BrowserLeak(
+        name="shared-worker",
+        what="a worker that pages share",
+        script="new SharedWorker(URL.createObjectURL(new Blob(['onconnect = () => 0'])), 'planted').port.start()",
+    ),
+    BrowserLeak(
+        name="service-worker",
+        what="a worker that answers in the place of the site from now on",
+        script="await navigator.serviceWorker.register('/worker.js'); await navigator.serviceWorker.ready",
+    ),
+    BrowserLeak(
+        name="window-size",
+        what="a window of another size",
+        calls=(("page:Browser.setWindowBounds", {"windowId": "{window}", "bounds": {"width": 900, "height": 500}}),),
+    ),
+    BrowserLeak(
+        name="download",
+        what="a file that was downloaded",
+        script="const a = document.createElement('a'); a.href = 'data:text/plain,planted'; a.download = 'planted.txt'; a.click()",
+    ),
+    BrowserLeak(
+        name="clipboard",
+        what="a text in the clipboard",
+        seen=Depth.DEEP,
+        script="""
+const area = document.createElement('textarea'); document.body.append(area); area.value = 'planted'; area.select();
+if (!document.execCommand('copy')) throw new Error('not copied'); area.remove();
+""",
+    ),
+)
+STORED = (
+    BrowserLeak(
+        name="local-storage", what="an item of local storage", seen=Depth.DEEP, script="localStorage.setItem('planted', 'planted')"
+    ),
+    BrowserLeak(
+        name="local-storage-changed",
+        what="another value of an item",
+        seen=Depth.DEEP,
+        script="localStorage.setItem('{item}', 'planted')",
+    ),
+    BrowserLeak(name="local-storage-removed", what="an item less", seen=Depth.DEEP, script="localStorage.removeItem('{item}')"),
+    BrowserLeak(
+        name="local-storage-elsewhere",
+        what="an item of a second site",
+        seen=Depth.DEEP,
+        visit="{other}/",
+        script="localStorage.setItem('planted', 'planted')",
+    ),
+    BrowserLeak(
+        name="session-storage", what="an item of a tab's storage", seen=Depth.DEEP, script="sessionStorage.setItem('planted', '1')"
+    ),
+    BrowserLeak(name="indexed-db", what="a database of a page", seen=Depth.DEEP, script=_DB),
+    BrowserLeak(
+        name="cache-storage",
+        what="a response that a page keeps",
+        seen=Depth.DEEP,
+        script="await (await caches.open('planted')).put('/planted', new Response('planted'))",
+    ),
+    BrowserLeak(
+        name="private-files",
+        what="a file in a page's own file system",
+        seen=Depth.DEEP,
+        script="""
+const file = await (await navigator.storage.getDirectory()).getFileHandle('planted', {create: true});
+const writer = await file.createWritable(); await writer.write('planted'); await writer.close();
+""",
+    ),
+    BrowserLeak(
+        name="http-cache",
+        what="a response that the browser keeps",
+        seen=Depth.DEEP,
+        script="await (await fetch('/cached')).text()",
+    ),
+    BrowserLeak(name="history", what="an address that was visited", seen=Depth.DEEP, visit="{origin}/planted"),
+)
+SETTINGS_OF_THE_BROWSER = (
+    BrowserLeak(
+        name="preference",
+        what="another home page",
+        seen=Depth.DEEP,
+        visit=SETTINGS,
+        script="await chrome.settingsPrivate.setPref('homepage', 'http://planted.test/')",
+    ),
+    BrowserLeak(
+        name="languages",
+        what="languages that every request asks for",
+        seen=Depth.DEEP,
+        visit=SETTINGS,
+        script="await chrome.settingsPrivate.setPref('intl.accept_languages', 'de')",
+    ),
+    BrowserLeak(
+        name="zoom",
+        what="a larger print of every page",
+        seen=Depth.DEEP,
+        visit=SETTINGS,
+        script="chrome.settingsPrivate.setDefaultZoom(1.5)",
+    ),
+    BrowserLeak(
+        name="site-permission",
+        what="a permission that a site has from now on",
+        seen=Depth.DEEP,
+        visit=SETTINGS,
+        script="chrome.send('setCategoryPermissionForPattern', ['{origin}', '', 'geolocation', 'allow', false])",
+    ),
+    BrowserLeak(
+        name="default-permission",
+        what="what every site may do from now on",
+        seen=Depth.DEEP,
+        visit=SETTINGS,
+        script="chrome.send('setDefaultValueForContentType', ['notifications', 'block'])",
+    ),
+    BrowserLeak(
+        name="address",
+        what="an address that forms are filled with",
+        seen=Depth.DEEP,
+        visit=SETTINGS,
+        script="""
+chrome.autofillPrivate.saveAddress({fields: [{type: 'NAME_FULL', value: 'Planted Person'},
+  {type: 'ADDRESS_HOME_CITY', value: 'Planted'}, {type: 'ADDRESS_HOME_COUNTRY', value: 'US'}]});
+""",
+    ),
+    BrowserLeak(
+        name="password",
+        what="a password that forms are filled with",
+        seen=Depth.DEEP,
+        visit="chrome://password-manager/passwords",
+        script="""
+await chrome.passwordsPrivate.addPassword(
+  {url: '{origin}/', username: 'planted', password: 'planted', note: '', useAccountStore: false});
+""",
+    ),
+    BrowserLeak(
+        name="bookmark",
+        what="a bookmark",
+        seen=Depth.DEEP,
+        visit="chrome://bookmarks/",
+        script="await chrome.bookmarks.create({parentId: '1', title: 'planted', url: '{origin}/'})",
+    ),
+    BrowserLeak(
+        name="dictionary",
+        what="a word that is no longer misspelt",
+        seen=Depth.DEEP,
+        visit=SETTINGS,
+        script="chrome.languageSettingsPrivate.addSpellcheckWord('plantedword')",
+    ),
+)
+UNSEEN = (
+    BrowserLeak(
+        name="granted-permission",
+        what="a permission that the protocol granted",
+        seen=None,
+        calls=(("Browser.grantPermissions", {"permissions": ["geolocation"], "origin": "{origin}"}),),
+        blind="the protocol cannot be asked for it; it is held in memory, and ends with the browser",
+    ),
+    BrowserLeak(
+        name="http-authentication",
+        what="a name and password that were accepted",
+        seen=None,
+        script="await fetch('http://planted:planted@' + location.host + '/private').catch(() => 0)",
+        blind="the network service keeps it in memory and tells nobody; it ends with the browser",
+    ),
+)
+LEAKS: tuple[BrowserLeak, ...] = (*COOKIES, *OPEN, *STORED, *SETTINGS_OF_THE_BROWSER, *UNSEEN)

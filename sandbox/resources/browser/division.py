@@ -1,0 +1,80 @@
+"""Contexts of one browser as the parts of several namespaces: made anew for each, filtered by the relay, thrown away."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+
+from sandbox.aio import in_thread
+from sandbox.errors import InstanceLost, ResetFailed
+from sandbox.model import Isolation, ResourceSpec
+from sandbox.ports import LiveResource, Part
+from sandbox.resources.browser import walls
+from sandbox.resources.browser.access import SOCKET, address, connected
+from sandbox.resources.browser.cdp import Refused
+
+
+class Division:
+    """Implements `Divisible` for a browser."""
+
+    @property
+    def spec(self) -> ResourceSpec:
+        raise NotImplementedError
+
+    @property
+    def isolations(self) -> Collection[Isolation]:
+        return (Isolation.CONTEXT,)
+
+    async def make_part(self, live: LiveResource, part: Part) -> None:
+        """Golden's cookies and storage are the default context's: a new context has none."""
+        await self._tell(live, part, "Relay.makePart", secret=part.secret)
+
+    async def fence_part(self, live: LiveResource, part: Part) -> None:
+        await self._tell(live, part, "Relay.fencePart")
+
+    async def disconnect_part(self, live: LiveResource, part: Part) -> None:
+        await self._tell(live, part, "Relay.disconnectPart")
+
+    async def drop_part(self, live: LiveResource, part: Part) -> None:
+        await self._tell(live, part, "Relay.dropPart")
+
+    async def _tell(self, live: LiveResource, part: Part, what: str, **more: str) -> None:
+        try:
+            async with connected(live) as browser:
+                await browser.call(what, {"name": part.name, **more})
+        except (Refused, InstanceLost) as error:
+            raise ResetFailed(f"resource {self.spec.name}, context of {part.namespace}: {error.message}") from error
+
+    async def part_bytes(self, live: LiveResource, part: Part) -> int:
+        """What it downloaded; the rest is in memory, which is bounded as a whole."""
+        tree = live.state["downloads"].tree()
+
+        def total() -> int:
+            return sum(entry.size for entry in tree.walk(part.name)) if tree.entry(part.name) else 0
+
+        return await in_thread(total)
+
+    def part_env(self, part: Part) -> Mapping[str, str]:
+        """Commands do not reach a shared browser: what they could be told would be a secret of the session's."""
+        return {f"{self.spec.name.upper().replace('-', '_')}_CDP": ""}
+
+    def part_endpoint(self, socket_dir: str, secret_file: str, part: Part) -> str:
+        return f"{address(f'{socket_dir}/{SOCKET}')}part/{part.name}#{secret_file}"
+
+    def part_secret(self, part: Part) -> str:
+        return part.secret
+
+    def trusted_part_endpoint(self, live: LiveResource, part: Part) -> str:
+        """That of the whole: which contexts are whose is asked of the relay."""
+        return self.trusted_endpoint(live)
+
+    def trusted_endpoint(self, live: LiveResource) -> str:
+        raise NotImplementedError
+
+    async def try_walls(self, live: LiveResource, writer: Part, reader: Part) -> Sequence[str]:
+        mark = f"mark-{secrets.token_hex(8)}"
+        path = f"{live.socket_dir}/{SOCKET}"
+        try:
+            return await walls.seen(path, writer, reader, mark)
+        except Refused as error:
+            raise InstanceLost(f"the walls of resource {self.spec.name} could not be tried: {error.message}") from error

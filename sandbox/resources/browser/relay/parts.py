@@ -1,0 +1,161 @@
+"""A context for each namespace that shares the browser, and one that waits, opened before anybody asks for it.
+
+Part of the relay (Python 3.9, standard library only).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import os
+import shutil
+
+from .filtering import Denied, judge
+from .sharing import CallFailed, Client, Message, Sharing
+
+_PAGES = ("page", "iframe", "webview")
+# The clipboard crosses contexts: no page may put anything into it or take anything out of it.
+_NO_CLIPBOARD = """(() => {
+  for (const kind of ['copy', 'cut', 'paste', 'beforecopy', 'beforecut', 'beforepaste'])
+    window.addEventListener(kind, (e) => { e.preventDefault(); e.stopImmediatePropagation(); }, true);
+})()"""
+_DENIED = ("clipboard-read", "clipboard-write")
+
+
+class Part:
+    """One namespace's context."""
+
+    def __init__(self, name: str, secret: str, context: str, downloads: str) -> None:
+        self.name, self.context, self.downloads = name, context, downloads
+        self._secret = hashlib.sha256(secret.encode()).digest()
+        self.open = True
+
+    def admits(self, secret: str) -> bool:
+        """True for its holder, until it is fenced. In constant time."""
+        return hmac.compare_digest(self._secret, hashlib.sha256(secret.encode()).digest()) and self.open
+
+
+class Parts:
+    """Every part there is. Once there was one, nobody but the manager has the whole browser."""
+
+    def __init__(self, sharing: Sharing, downloads: str) -> None:
+        self._sharing = sharing
+        self._downloads = downloads
+        self._parts: dict[str, Part] = {}
+        self._spare: asyncio.Task[str] | None = None
+        self._context_of: dict[str, str] = {}  # by target
+        self._kind_of: dict[str, Message] = {}
+        self._guarding: set[asyncio.Task[None]] = set()
+        self.shared = False
+
+    def find(self, name: str, secret: str) -> Part | None:
+        part = self._parts.get(name)
+        return part if part is not None and part.admits(secret) else None
+
+    def known(self) -> Message:
+        """Say which contexts are whose."""
+        spare = self._spare.result() if self._spare is not None and self._spare.done() and not self._spare.exception() else None
+        return {"parts": {part.name: part.context for part in self._parts.values()}, "spare": spare}
+
+    async def make(self, name: str, secret: str) -> None:
+        """Give a name a context that nobody had before; what had that name is gone first."""
+        if not self.shared:
+            self.shared = True
+            await self._sharing.call("Target.setDiscoverTargets", {"discover": True, "filter": [{}]})
+        await self.drop(name)
+        waiting, self._spare = self._spare, None
+        try:
+            context = await waiting if waiting is not None else await self._context()
+        except CallFailed:
+            context = await self._context()
+        downloads = os.path.join(self._downloads, name)
+        os.mkdir(downloads, 0o700)
+        behavior = {"behavior": "allow", "downloadPath": downloads, "browserContextId": context}
+        await self._sharing.call("Browser.setDownloadBehavior", behavior)
+        self._parts[name] = Part(name, secret, context, downloads)
+        self._spare = asyncio.ensure_future(self._context())
+
+    def fence(self, name: str) -> Part | None:
+        """Let nobody in any more."""
+        part = self._parts.get(name)
+        if part is not None:
+            part.open = False
+        return part
+
+    async def drop(self, name: str) -> None:
+        part = self.fence(name)
+        if part is not None:
+            try:
+                await self._sharing.call("Target.disposeBrowserContext", {"browserContextId": part.context})
+            except CallFailed:
+                if part.context in (await self._sharing.call("Target.getBrowserContexts"))["browserContextIds"]:
+                    raise
+            del self._parts[name]
+        shutil.rmtree(os.path.join(self._downloads, name), ignore_errors=True)
+
+    async def _context(self) -> str:
+        """Open a context with an empty tab in which the clipboard is denied."""
+        context: str = (await self._sharing.call("Target.createBrowserContext"))["browserContextId"]
+        for name in _DENIED:
+            denying = {"permission": {"name": name}, "setting": "denied", "browserContextId": context}
+            await self._sharing.call("Browser.setPermission", denying)
+        opened = await self._sharing.call("Target.createTarget", {"url": "about:blank", "browserContextId": context})
+        await self._guard(opened["targetId"])
+        return context
+
+    async def _guard(self, target: str) -> None:
+        try:
+            session = (await self._sharing.call("Target.attachToTarget", {"targetId": target, "flatten": True}))["sessionId"]
+            await self._sharing.call("Page.enable", session=session)
+            adding = {"source": _NO_CLIPBOARD, "runImmediately": True}
+            await self._sharing.call("Page.addScriptToEvaluateOnNewDocument", adding, session)
+        except CallFailed:
+            return  # it is gone
+
+    def heard(self, message: Message) -> None:
+        """Follow which targets there are."""
+        params = message.get("params", {})
+        if message.get("method") in ("Target.targetCreated", "Target.targetInfoChanged"):
+            info = params["targetInfo"]
+            fresh = info["targetId"] not in self._context_of
+            self._context_of[info["targetId"]] = info.get("browserContextId", "")
+            self._kind_of[info["targetId"]] = info
+            mine = any(part.context == info.get("browserContextId") for part in self._parts.values())
+            if fresh and mine and info.get("type") in _PAGES:
+                task = asyncio.ensure_future(self._guard(info["targetId"]))
+                self._guarding.add(task)
+                task.add_done_callback(self._guarding.discard)
+        elif message.get("method") == "Target.targetDestroyed":
+            self._context_of.pop(params.get("targetId", ""), None)
+            self._kind_of.pop(params.get("targetId", ""), None)
+
+    def answer(self, part: Part, method: str) -> Message:
+        """Answer what names the whole browser, with the part's own."""
+        if method == "Target.getTargets":
+            own = [info for info in self._kind_of.values() if info.get("browserContextId") == part.context]
+            return {"targetInfos": own}
+        return {"browserContextIds": []} if method == "Target.getBrowserContexts" else {}
+
+    def judged(self, part: Part, message: Message) -> Message:
+        """Return the call as it may go on; raise Denied."""
+        targets = {target for target, context in self._context_of.items() if context == part.context}
+        params = message.get("params") or {}
+        session = "sessionId" in message
+        method = str(message.get("method"))
+        found = judge(method, params, session=session, context=part.context, targets=targets, downloads=part.downloads)
+        return {**message, "params": found}
+
+
+def refusal(message: Message, why: Denied) -> Message:
+    """Answer a call that may not go on; a page that may not be opened is one that could not be reached, which clients expect."""
+    answer: Message = {"id": message.get("id")}
+    if "sessionId" in message:
+        answer["sessionId"] = message["sessionId"]
+    if message.get("method") == "Page.navigate":
+        frame = (message.get("params") or {}).get("frameId", "")
+        return {**answer, "result": {"frameId": frame, "errorText": "net::ERR_BLOCKED_BY_ADMINISTRATOR"}}
+    return {**answer, "error": {"code": -32000, "message": f"Not allowed in a shared browser: {why}"}}
+
+
+__all__ = ["Client", "Denied", "Part", "Parts", "refusal"]
