@@ -90,9 +90,9 @@ class _Engine:
         return f"images/build failed: {built.stderr.strip()[-2000:]}" if built.returncode else ""
 
     def release(self) -> None:
-        if self._holder is not None and self._holder.stdin is not None:
-            self._holder.stdin.close()
-            self._holder.wait(60)
+        if self._holder is not None:
+            with self._holder:  # closes its pipes and waits: it ends with its stdin
+                pass
             self._holder = None
 
 

@@ -24,7 +24,7 @@ def make_room(room: Path) -> None:
     """Make a directory whose mounts containers see, and beside it a private one in which binds are prepared. Idempotent."""
     for path, kind in ((room, _SHARED), (_workshop(room), _PRIVATE)):
         path.mkdir(mode=0o711, parents=True, exist_ok=True)
-        if not os.path.ismount(path):
+        if path not in _below(path):  # a bind on the same filesystem is no mount point to the usual test
             _mount(str(path), path, None, _BIND)
         _mount(None, path, None, _PRIVATE)
         _mount(None, path, None, kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -48,11 +49,11 @@ class Slots:
             mounting.detach(place)
 
     def remove(self) -> None:
-        """Remove the directories, once the container is gone."""
+        """Remove the directories, once the container is gone; a later manager's sweep may have been first."""
         self.empty()
-        for place in self.outer.values():
-            place.rmdir()
-        self._top.rmdir()
+        for place in (*self.outer.values(), self._top):
+            with contextlib.suppress(FileNotFoundError):
+                place.rmdir()
 
 
 def depth(target: str) -> int:
