@@ -5,9 +5,11 @@ from __future__ import annotations
 import psycopg
 from psycopg import sql
 
+from envs import browser
 from sandbox.errors import InstanceLost
 from sandbox.model import DestructiveAction, EnvironmentSpec
 from sandbox.ports import Instance
+from sandbox.resources.browser.cdp import Refused
 
 LIMIT_S = 30.0
 
@@ -47,6 +49,12 @@ async def act(instance: Instance, action: DestructiveAction) -> str | None:
         return f"exit {result.exit_code}{': ' + said[-1][:120] if said else ''}"
     if action.resource is None:
         return "it names no resource"
+    if action.browser is not None:
+        try:
+            await browser.act(instance.endpoint(action.resource), action.browser, limit_s=LIMIT_S)
+        except (Refused, InstanceLost) as error:
+            return error.message.splitlines()[0][:120]
+        return None
     try:
         await _send(instance, action.resource, action)
     except psycopg.Error as error:

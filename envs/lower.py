@@ -11,6 +11,7 @@ from envs import digest
 from envs.spec import DestructiveTable, EnvironmentFile, TaskTable
 from envs.tasks import split
 from sandbox.model import (
+    BrowserAction,
     CheckPolicy,
     Depth,
     DestructiveAction,
@@ -108,7 +109,11 @@ def _check_directories(task: TaskTable) -> Sequence[str]:
 
 def _action(action: DestructiveTable) -> DestructiveAction:
     argv = ("/bin/sh", "-c", action.run) if action.run else tuple(action.argv)
-    return DestructiveAction(name=action.name, resource=action.resource, argv=argv, sql=tuple(action.sql), role=action.role)
+    calls = tuple((call.method, call.params) for call in action.calls)
+    browser = BrowserAction(visit=action.visit or "", script=action.script, calls=calls) if action.script or calls else None
+    return DestructiveAction(
+        name=action.name, resource=action.resource, argv=argv, sql=tuple(action.sql), role=action.role, browser=browser
+    )
 
 
 def script_fault(path: Path) -> str | None:

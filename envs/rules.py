@@ -144,17 +144,22 @@ def _shared(file: EnvironmentFile, base: Path, problems: Problems) -> None:
 def _destructive(file: EnvironmentFile, problems: Problems) -> None:
     for index, action in enumerate(file.destructive):
         key = ("destructive", index)
-        given = [name for name, value in (("run", action.run), ("argv", action.argv), ("sql", action.sql)) if value]
-        if len(given) != 1:
-            problems.add(key, f'"{action.name}" must have exactly one of run, argv, sql (has {", ".join(given) or "none"})')
+        given = [name for name in ("run", "argv", "sql") if getattr(action, name)]
+        browser = [name for name in ("visit", "script", "calls") if getattr(action, name)]
+        if len(given) + bool(browser) != 1 or browser == ["visit"]:
+            has = ", ".join(given + browser) or "none"
+            problems.add(key, f'"{action.name}" must have exactly one of run, argv, sql, script (has {has})')
+        if browser and action.resource is None:
+            problems.add((*key, browser[0]), "needs `resource`")
         if action.sql and action.resource is None:
             problems.add((*key, "sql"), "needs `resource`")
         if action.role and not action.sql:
             problems.add((*key, "role"), "goes with `sql` only")
-        if action.resource is not None and _reference(file, action.resource, (*key, "resource"), problems) and action.sql:
+        if action.resource is not None and _reference(file, action.resource, (*key, "resource"), problems):
             kind = file.resources[action.resource].kind
-            if kind != "postgres":
-                problems.add((*key, "resource"), f'`sql` needs a postgres resource, "{action.resource}" is {kind}')
+            for what, wanted in ((given, "postgres"), (browser, "browser")):
+                if what and what != ["run"] and what != ["argv"] and kind != wanted:
+                    problems.add((*key, "resource"), f'`{what[0]}` needs a {wanted} resource, "{action.resource}" is {kind}')
     for name in sorted(_duplicates(action.name for action in file.destructive)):
         problems.add(("destructive",), f'two actions are called "{name}"')
 
@@ -178,19 +183,23 @@ def _success_faults(file: EnvironmentFile, base: Path, task: TaskTable) -> Itera
         parsed = success.parse(task.success)
     except ValidationError as error:
         for item in error.errors(include_url=False):
-            loc = [str(part) for part in item["loc"] if part not in ("sql", "command", "SqlQuery", "str")]
+            loc = [str(part) for part in item["loc"] if part not in success.INNER_NAMES]
             hint = suggestion(loc[-1], success.keys(task.success)) if item["type"] == "extra_forbidden" and loc else ""
             yield f"{'.'.join(loc) + ': ' if loc else ''}{item['msg'][0].lower()}{item['msg'][1:]}{hint}"
         return
-    if isinstance(parsed, success.SqlCheck):
-        if parsed.resource not in file.resources:
-            yield f'no resource "{parsed.resource}"{suggestion(parsed.resource, file.resources)}'
-        return
-    for text in parsed.checks:
+    for part in success.parts(parsed):
+        if isinstance(part, success.CommandCheck):
+            yield from _directory_faults(base, part)
+        elif part.resource not in file.resources:
+            yield f'no resource "{part.resource}"{suggestion(part.resource, file.resources)}'
+
+
+def _directory_faults(base: Path, check: success.CommandCheck) -> Iterable[str]:
+    for text in check.checks:
         path = (base / text).resolve()
         if not path.is_relative_to(base.resolve()) or not path.is_dir():
             yield f'checks: "{text}" is not a directory of the environment'
-    for name in sorted(_duplicates(Path(text).name for text in parsed.checks)):
+    for name in sorted(_duplicates(Path(text).name for text in check.checks)):
         yield f'checks: two directories are called "{name}"'
 
 

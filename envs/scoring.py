@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import shutil
@@ -14,7 +15,8 @@ from typing import Any
 import psycopg
 from psycopg import errors as pg
 
-from envs.success import CHECKS_MOUNT, CommandCheck, SqlCheck, SqlQuery, parse
+from envs import browser
+from envs.success import CHECKS_MOUNT, BrowserCheck, CommandCheck, SqlCheck, SqlQuery, parse, parts
 from sandbox.aio import in_thread
 from sandbox.errors import AutoclaveError
 from sandbox.model import ExecResult, Score, TaskSpec
@@ -34,10 +36,22 @@ async def score(subject: Subject, task: TaskSpec) -> Score:
     """Judge the state as the agent left it."""
     check = parse(task.success)
     try:
-        return await (_sql(subject, check) if isinstance(check, SqlCheck) else _command(subject, check))
+        found = [await _part(subject, part) for part in parts(check)]
     except (AutoclaveError, psycopg.Error, OSError, TimeoutError) as error:
         log.warning("a success check could not run", extra={"task": task.id, "namespace": subject.namespace, "error": str(error)})
         return Score(reward=None, success=False, detail=f"the check could not run: {type(error).__name__}: {error}"[:_DETAIL])
+    # What could not be judged decides nothing, unless another part has said no already.
+    return min(found, key=lambda s: (s.success, s.reward is None)) if len(found) > 1 else found[0]
+
+
+async def _part(subject: Subject, check: SqlCheck | CommandCheck | BrowserCheck) -> Score:
+    if isinstance(check, SqlCheck):
+        return await _sql(subject, check)
+    if isinstance(check, CommandCheck):
+        return await _command(subject, check)
+    async with asyncio.timeout(check.limit_s):
+        failures = browser.failures(check, await browser.read(subject.endpoint(check.resource), check.origin))
+    return _judged(failures, len(check.claims))
 
 
 def _judged(failures: list[str], total: int) -> Score:

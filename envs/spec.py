@@ -92,8 +92,16 @@ class SharedTable(_Table):
     mount: Inside
 
 
+class CallTable(_Table):
+    """A call of the DevTools protocol."""
+
+    method: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z]*\.[a-z][A-Za-z]*$")]
+    params: dict[str, Any] = Field(default_factory=dict)
+
+
 class DestructiveTable(_Table):
-    """A destructive thing that `env check` does: `run` (shell text), `argv`, or `sql`."""
+    """A destructive thing that `env check` does: `run` (shell text), `argv`, `sql`, or in a browser `script` (the body of an async
+    function, run where `visit` leads) and `calls`."""
 
     name: Name
     run: str = ""
@@ -101,6 +109,9 @@ class DestructiveTable(_Table):
     sql: list[Text] = Field(default_factory=list)
     resource: str | None = None
     role: str = ""
+    visit: Annotated[str, Field(pattern=r"^(https?|data|about):")] | None = None
+    script: str = ""
+    calls: list[CallTable] = Field(default_factory=list)
 
 
 class TaskTable(_Table):

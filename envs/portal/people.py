@@ -13,9 +13,31 @@ from envs.portal.app.portal.security import hashed
 
 FILE = Path(__file__).parent / "db" / "passwords.sql"
 _WORDS = (
-    "amber", "basalt", "cedar", "delta", "ember", "fjord", "garnet", "harbour", "indigo", "juniper", "kelp", "linen", "maple", "nickel",
-    "opal", "pebble", "quartz", "river", "saffron", "tundra", "umber", "violet", "willow", "yarrow",
-)  # fmt: skip
+    "amber",
+    "basalt",
+    "cedar",
+    "delta",
+    "ember",
+    "fjord",
+    "garnet",
+    "harbour",
+    "indigo",
+    "juniper",
+    "kelp",
+    "linen",
+    "maple",
+    "nickel",
+    "opal",
+    "pebble",
+    "quartz",
+    "river",
+    "saffron",
+    "tundra",
+    "umber",
+    "violet",
+    "willow",
+    "yarrow",
+)
 
 
 def password(login: str) -> str:
@@ -30,7 +52,10 @@ def render(logins: Sequence[str]) -> str:
     for login in logins:
         salt = hashlib.blake2b(login.encode(), digest_size=16, person=b"salt").digest()
         lines.append(f"  ('{login}', '{hashed(password(login), salt)}')")
-    head = "-- Made by python -m envs.portal.people; do not edit.\nset role portal_owner;\nupdate portal.people p set password = v.password from (values\n"
+    head = (
+        "-- Made by python -m envs.portal.people; do not edit.\nset role portal_owner;\nupdate "
+        "portal.people p set password = v.password from (values\n"
+    )
     return head + ",\n".join(lines) + "\n) v (login, password) where v.login = p.login;\n"
 
 

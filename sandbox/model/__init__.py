@@ -4,6 +4,7 @@ Words are those of the docs' glossary. Times that people read are aware UTC date
 """
 
 from sandbox.model.environment import (
+    BrowserAction,
     CheckPolicy,
     DestructiveAction,
     EnvironmentSpec,
@@ -54,6 +55,7 @@ __all__ = [
     "NOTHING",
     "Baseline",
     "BatchId",
+    "BrowserAction",
     "CheckId",
     "CheckOutcome",
     "CheckPolicy",

@@ -105,13 +105,25 @@ class TaskSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestructiveAction:
-    """A deliberately destructive thing that `env check` does: argv run in a session, or SQL sent to a resource as `role`."""
+    """A deliberately destructive thing that `env check` does: argv run in a session, SQL sent to a resource as `role`, or something
+    done in a browser."""
 
     name: str
     resource: str | None = None
     argv: tuple[str, ...] = ()
     sql: tuple[str, ...] = ()
     role: str = ""  # SQL role; empty is the agent's own
+    browser: BrowserAction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowserAction:
+    """What is done in a browser's first tab: it is led to `visit`, `script` (the body of an async function) runs there as after a
+    click, then `calls` of the DevTools protocol are made."""
+
+    visit: str = ""
+    script: str = ""
+    calls: tuple[tuple[str, Mapping[str, Any]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

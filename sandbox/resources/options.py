@@ -61,9 +61,14 @@ def digest(*parts: object, files: Iterable[Path] = ()) -> str:
     hasher = hashlib.blake2b(digest_size=16)
     hasher.update(json.dumps(parts, sort_keys=True, default=str).encode())
     for file in files:
-        below = sorted(p for p in file.rglob("*") if p.is_file() and not p.is_symlink()) if file.is_dir() else [file]
+        below = sorted(p for p in file.rglob("*") if _counts(p, file)) if file.is_dir() else [file]
         for path in below:
             name = path.relative_to(file) if file.is_dir() else path.name
             content = hashlib.blake2b(path.read_bytes(), digest_size=16).digest()
             hasher.update(f"{name}\0{path.stat().st_mode & 0o777:o}\0".encode("utf-8", "surrogateescape") + content)
     return hasher.hexdigest()
+
+
+def _counts(path: Path, top: Path) -> bool:
+    """False for links, and for what running Python writes beside a program."""
+    return path.is_file() and not path.is_symlink() and "__pycache__" not in path.relative_to(top).parts

@@ -179,7 +179,7 @@ CASES = {
     ),
     "destructive action with two bodies": (
         GOOD + '[[destructive]]\nname = "d"\nrun = "x"\nargv = ["x"]\n',
-        'environment.toml:7: destructive[0]: "d" must have exactly one of run, argv, sql (has run, argv)',
+        'environment.toml:7: destructive[0]: "d" must have exactly one of run, argv, sql, script (has run, argv)',
     ),
     "sql for a directory": (
         GOOD + '[[destructive]]\nname = "d"\nresource = "data"\nsql = ["select 1"]\n',

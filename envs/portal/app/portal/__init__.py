@@ -1,1 +1,1 @@
-"""The portal: a web application over PostgreSQL in the standard library, so that it runs wherever there is a Python 3.9."""
+"""The portal: a web application over PostgreSQL in the standard library, so that it runs wherever there is a Python 3.11."""

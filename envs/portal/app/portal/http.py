@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, Optional
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from .wire import Connection, Row
@@ -45,9 +45,9 @@ class Request:
     path: str = ""
     query: dict[str, str] = field(default_factory=dict)
     cookies: dict[str, str] = field(default_factory=dict)
-    person: Optional[Row] = None
-    session: Optional[Row] = None
-    _form: Optional[dict[str, list[str]]] = None
+    person: Row | None = None
+    session: Row | None = None
+    _form: dict[str, list[str]] | None = None
     _files: dict[str, Upload] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ class Request:
             raise Problem(400, f"“{name}” cannot be {value or 'empty'}.")
         return value
 
-    def file(self, name: str) -> Optional[Upload]:
+    def file(self, name: str) -> Upload | None:
         self.form()
         return self._files.get(name)
 

@@ -9,9 +9,14 @@ from .http import Request, Response
 from .markup import Html, h, safe
 
 _NAV = (
-    ("/catalogue", "Catalogue"), ("/orders", "Orders"), ("/lists", "Lists"), ("/requests", "Requests"),
-    ("/documents", "Documents"), ("/guides", "Guides"), ("/directory", "Directory"),
-)  # fmt: skip
+    ("/catalogue", "Catalogue"),
+    ("/orders", "Orders"),
+    ("/lists", "Lists"),
+    ("/requests", "Requests"),
+    ("/documents", "Documents"),
+    ("/guides", "Guides"),
+    ("/directory", "Directory"),
+)
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -38,7 +43,8 @@ _PAGE = """<!doctype html>
 
 _HEADER = """<header class="top">
 <div class="bar">
-<a class="brand" href="/"><svg viewBox="0 0 24 24" aria-hidden="true"><path d="M4 4h7v16H4zM14 4h6v7h-6zM14 14h6v6h-6z"/></svg>Lindworks Portal</a>
+<a class="brand" href="/"><svg viewBox="0 0 24 24" aria-hidden="true">
+<path d="M4 4h7v16H4zM14 4h6v7h-6zM14 14h6v6h-6z"/></svg>Lindworks Portal</a>
 <form class="search" action="/catalogue" role="search">
 <label class="hidden" for="find">Search the catalogue</label>
 <input id="find" name="q" type="search" placeholder="Search the catalogue" autocomplete="off" value="{q}" data-suggest>
@@ -68,13 +74,22 @@ def page(request: Request, title: str, content: Any, *, status: int = 200) -> Re
             for url, text in _NAV
         )
         header = h(
-            _HEADER, count=count, name=request.person["name"], token=token_field(request), links=links,
+            _HEADER,
+            count=count,
+            name=request.person["name"],
+            token=token_field(request),
+            links=links,
             q=request.query.get("q", "") if request.path == "/catalogue" else "",
-        )  # fmt: skip
+        )
     text = h(
-        _PAGE, title=title, header=header, notice=_notice(request), content=safe(content), csrf=security.token(request),
+        _PAGE,
+        title=title,
+        header=header,
+        notice=_notice(request),
+        content=safe(content),
+        csrf=security.token(request),
         login=request.person["login"] if request.person else "",
-    )  # fmt: skip
+    )
     headers = [("Set-Cookie", "portal_notice=; Path=/; Max-Age=0")] if "portal_notice" in request.cookies else []
     return Response(text.encode(), status, headers=headers)
 
@@ -89,9 +104,16 @@ def _notice(request: Request) -> Html:
 
 def trouble(request: Request, status: int, message: str) -> Response:
     """Return the page for what went wrong."""
-    return page(request, "Not done", h(
-        '<section class="card narrow"><h1>That did not work</h1><p class="error" role="alert">{m}</p>'
-        '<p><a class="button" href="/">To the start page</a></p></section>', m=message), status=status)  # fmt: skip
+    return page(
+        request,
+        "Not done",
+        h(
+            '<section class="card narrow"><h1>That did not work</h1><p class="error" role="alert">{m}</p>'
+            '<p><a class="button" href="/">To the start page</a></p></section>',
+            m=message,
+        ),
+        status=status,
+    )
 
 
 def crumbs(*parts: tuple[str, str]) -> Html:

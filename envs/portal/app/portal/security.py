@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from typing import Optional
 
-from .http import Problem, Request, Response
+from .http import Problem, Request
 from .wire import Connection, Row
 
 SESSION_COOKIE = "portal_session"
 VISIT_COOKIE = "portal_visit"
 _SCRYPT = {"n": 2**13, "r": 8, "p": 1}
-_DEVICES = (("Android", "Chrome on Android"), ("iPhone", "Safari on iPhone"), ("Firefox", "Firefox on Linux"), ("Chrome", "Chrome on Linux"))
+_DEVICES = (
+    ("Android", "Chrome on Android"),
+    ("iPhone", "Safari on iPhone"),
+    ("Firefox", "Firefox on Linux"),
+    ("Chrome", "Chrome on Linux"),
+)
 
 
 def hashed(password: str, salt: bytes) -> str:
@@ -44,8 +48,11 @@ def begin(db: Connection, person: Row, agent: str) -> str:
     device = next((name for word, name in _DEVICES if word in agent), "Another browser")
     db.rows(
         "insert into sessions (token_hash, person_id, csrf, device) values ($1, $2, $3, $4)",
-        token_hash(token), person["id"], secrets.token_urlsafe(24), device,
-    )  # fmt: skip
+        token_hash(token),
+        person["id"],
+        secrets.token_urlsafe(24),
+        device,
+    )
     return token
 
 
@@ -59,7 +66,8 @@ def recognise(request: Request) -> None:
         return
     request.session = session
     request.person = request.db.row(
-        "select p.*, d.name as department, d.cost_centre from people p join departments d on d.id = p.department_id where p.id = $1",
+        "select p.*, d.name as department, d.cost_centre from people p join departments d on d.id = "
+        "p.department_id where p.id = $1",
         session["person_id"],
     )
 
@@ -79,6 +87,6 @@ def guard(request: Request) -> None:
         raise Problem(403, "This form is not valid any more. Go back, load the page again and repeat.")
 
 
-def cookie(name: str, value: str, *, age: Optional[int] = None) -> tuple[str, str]:
+def cookie(name: str, value: str, *, age: int | None = None) -> tuple[str, str]:
     until = "" if age is None else f"; Max-Age={age}"
     return ("Set-Cookie", f"{name}={value}; Path=/; HttpOnly; SameSite=Lax{until}")

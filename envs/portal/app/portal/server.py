@@ -10,6 +10,7 @@ import signal
 import socketserver
 import sys
 import threading
+import traceback
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
-            log.exception("a request failed")
+            log.error("a request failed: %s", traceback.format_exc())
 
 
 def main() -> None:

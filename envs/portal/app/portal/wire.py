@@ -10,9 +10,9 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any, Optional
+from typing import Any
 
 PROTOCOL = 196608
 TIMEOUT_S = 20.0
@@ -35,7 +35,7 @@ _TYPES: dict[int, Callable[[str], Any]] = {
     21: int,
     23: int,
     1082: date.fromisoformat,
-    1184: lambda text: datetime.fromisoformat(text[:19]).replace(tzinfo=timezone.utc),  # sessions are in UTC; whole seconds will do
+    1184: lambda text: datetime.fromisoformat(text[:19]).replace(tzinfo=UTC),  # sessions are in UTC; whole seconds will do
     1700: Decimal,
 }
 
@@ -49,7 +49,14 @@ class Connection:
         try:
             self._socket.connect(f"{directory}/.s.PGSQL.5432")
             self._file = self._socket.makefile("rb")
-            settings = {"user": user, "database": database, "client_encoding": "UTF8", "TimeZone": "UTC", "DateStyle": "ISO", "search_path": "portal"}
+            settings = {
+                "user": user,
+                "database": database,
+                "client_encoding": "UTF8",
+                "TimeZone": "UTC",
+                "DateStyle": "ISO",
+                "search_path": "portal",
+            }
             words = b"".join(f"{k}\0{v}\0".encode() for k, v in settings.items()) + b"\0"
             self._socket.sendall(struct.pack("!ii", len(words) + 8, PROTOCOL) + words)
             self._log_in(password)
@@ -87,7 +94,7 @@ class Connection:
                 found.append(_row(body, names))
         return found
 
-    def row(self, statement: str, *values: Any) -> Optional[Row]:
+    def row(self, statement: str, *values: Any) -> Row | None:
         """Return the first row, or None."""
         found = self.rows(statement, *values)
         return found[0] if found else None
@@ -128,11 +135,11 @@ class Connection:
                 raise DatabaseError({"message": f"unknown way to log in: {code}"})
 
     def _until_ready(self) -> Iterator[tuple[bytes, bytes]]:
-        error: Optional[dict[str, str]] = None
+        error: dict[str, str] | None = None
         while True:
             head = self._file.read(5)
             if len(head) < 5:
-                raise error and DatabaseError(error) or ConnectionError("the database server closed the connection")
+                raise (error and DatabaseError(error)) or ConnectionError("the database server closed the connection")
             body = self._file.read(struct.unpack("!i", head[1:])[0] - 4)
             kind = head[:1]
             if kind == b"Z":
@@ -150,7 +157,7 @@ def _message(kind: bytes, body: bytes) -> bytes:
     return kind + struct.pack("!i", len(body) + 4) + body
 
 
-def _text(value: Any) -> Optional[bytes]:
+def _text(value: Any) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, bool):
@@ -194,6 +201,6 @@ def _scram(password: str, bare: str, nonce: str, challenge: str) -> tuple[bytes,
     without = f"c=biws,r={given['r']}"
     signed = f"{bare},{challenge},{without}".encode()
     signature = hmac.new(hashlib.sha256(client).digest(), signed, hashlib.sha256).digest()
-    proof = bytes(a ^ b for a, b in zip(client, signature))
+    proof = bytes(a ^ b for a, b in zip(client, signature, strict=True))
     server = hmac.new(hmac.new(salted, b"Server Key", hashlib.sha256).digest(), signed, hashlib.sha256).digest()
     return f"{without},p={base64.b64encode(proof).decode()}".encode(), server

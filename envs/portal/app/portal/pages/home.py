@@ -65,17 +65,47 @@ _HOME = """<section class="hero"><h1>Hello, {first}</h1><p>{department} · cost 
 @route("GET", "/")
 def home(request: Request) -> Response:
     assert request.person is not None
-    mine = request.db.rows("select number, status, total, placed_at from orders where person_id = $1 order by id desc limit 4", request.me)
-    orders = h('<ul class="lines">{l}</ul>', l=safe(
-        h('<li><a href="/orders/{n}">{n}</a> <span>{d}</span> {b} <span class="right">{m}</span></li>',
-          n=o["number"], d=day(o["placed_at"]), b=badge(o["status"]), m=money(o["total"])) for o in mine)) if mine else h("<p>None yet.</p>")  # fmt: skip
+    mine = request.db.rows(
+        "select number, status, total, placed_at from orders where person_id = $1 order by id desc limit 4", request.me
+    )
+    orders = (
+        h(
+            '<ul class="lines">{l}</ul>',
+            l=safe(
+                h(
+                    '<li><a href="/orders/{n}">{n}</a> <span>{d}</span> {b} <span class="right">{m}</span></li>',
+                    n=o["number"],
+                    d=day(o["placed_at"]),
+                    b=badge(o["status"]),
+                    m=money(o["total"]),
+                )
+                for o in mine
+            ),
+        )
+        if mine
+        else h("<p>None yet.</p>")
+    )
     manager = request.person["role"] == "manager"
     waiting = request.db.rows(
         "select number, title from requests where status = 'open' and "
-        + ("department_id = $1" if manager else "person_id = $1") + " order by id desc limit 5",
+        + ("department_id = $1" if manager else "person_id = $1")
+        + " order by id desc limit 5",
         request.person["department_id"] if manager else request.me,
-    )  # fmt: skip
-    requests = h('<ul class="lines">{l}</ul>', l=safe(h('<li><a href="/requests/{n}">{n}</a> <span>{t}</span></li>', n=r["number"], t=r["title"]) for r in waiting))
-    return page(request, "Start", h(
-        _HOME, first=request.person["name"].split(" ")[0], department=request.person["department"], cost_centre=request.person["cost_centre"],
-        orders=orders, requests=requests if waiting else h("<p>Nothing waits.</p>"), requests_title="Waiting for your decision" if manager else "Open requests"))  # fmt: skip
+    )
+    requests = h(
+        '<ul class="lines">{l}</ul>',
+        l=safe(h('<li><a href="/requests/{n}">{n}</a> <span>{t}</span></li>', n=r["number"], t=r["title"]) for r in waiting),
+    )
+    return page(
+        request,
+        "Start",
+        h(
+            _HOME,
+            first=request.person["name"].split(" ")[0],
+            department=request.person["department"],
+            cost_centre=request.person["cost_centre"],
+            orders=orders,
+            requests=requests if waiting else h("<p>Nothing waits.</p>"),
+            requests_title="Waiting for your decision" if manager else "Open requests",
+        ),
+    )

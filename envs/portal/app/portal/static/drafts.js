@@ -24,6 +24,9 @@ async function within(mode, act) {
   }
 }
 
+// Two decimals where it is a number, so that 240 and 240.00 are kept alike.
+const money = (text) => (text !== "" && Number.isFinite(Number(text.replace(",", "."))) ? Number(text.replace(",", ".")).toFixed(2) : text);
+
 const me = document.body.dataset.person;
 const all = async () => (await within("readonly", (store) => store.getAll())).filter((draft) => draft.person === me);
 const read = (id) => within("readonly", (store) => store.get(id));
@@ -49,6 +52,7 @@ async function startForm(form) {
   form.querySelector("[data-draft-save]").addEventListener("click", async () => {
     const draft = { person: me, saved_at: new Date().toISOString() };
     for (const name of FIELDS) draft[name] = form.elements[name].value.trim();
+    draft.amount = money(draft.amount);
     if (id !== null) draft.id = id;
     id = await save(draft);
     history.replaceState(null, "", `/requests/new?draft=${id}`);

@@ -1,0 +1,132 @@
+"""Browsers as environments use them: what one keeps for an origin, for success checks, and destructive things done in one.
+
+Storage is read in a blank page of the origin, in which nothing that the site sent has a part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from envs.success import BrowserCheck, BrowserClaim
+from sandbox.errors import InstanceLost
+from sandbox.model import BrowserAction
+from sandbox.resources.browser import cdp
+from sandbox.resources.browser.seeding import blank_visit
+
+# One expression, so that it can be evaluated in any page of the origin.
+READ = """(async () => {
+  const asked = (request) => new Promise((done, failed) => {
+    request.onsuccess = () => done(request.result);
+    request.onerror = () => failed(request.error);
+  });
+  const within = (url) => {
+    const place = new URL(url);
+    return place.origin === location.origin ? place.pathname + place.search : url;
+  };
+  const found = { local_storage: { ...localStorage }, indexed_db: {}, caches: {}, service_workers: [] };
+  for (const { name } of await indexedDB.databases()) {
+    const database = await asked(indexedDB.open(name));
+    const stores = (found.indexed_db[name] = {});
+    for (const store of database.objectStoreNames) {
+      stores[store] = await asked(database.transaction(store).objectStore(store).getAll());
+    }
+    database.close();
+  }
+  if (!window.isSecureContext) return JSON.stringify(found);
+  for (const name of await caches.keys()) {
+    const kept = await (await caches.open(name)).keys();
+    found.caches[name] = kept.map((request) => within(request.url));
+  }
+  for (const each of await navigator.serviceWorker.getRegistrations()) {
+    const worker = each.active || each.waiting || each.installing;
+    found.service_workers.push({ scope: within(each.scope), script: worker ? within(worker.scriptURL) : null });
+  }
+  return JSON.stringify(found);
+})()"""
+
+
+async def read(endpoint: str, origin: str) -> dict[str, Any]:
+    """Return the storage of an origin from the manager's own connection to the browser. Raises InstanceLost or Refused."""
+    async with cdp.connect(endpoint) as browser:
+        target = (await browser.call("Target.createTarget", {"url": "about:blank"}))["targetId"]
+        try:
+            session = await browser.attach(target)
+            await blank_visit(browser, session, origin)
+            found: dict[str, Any] = json.loads(await browser.evaluate(session, READ))
+            return found
+        finally:
+            await browser.call("Target.closeTarget", {"targetId": target})
+
+
+def failures(check: BrowserCheck, state: Mapping[str, Any]) -> list[str]:
+    """Return what does not hold of a check's claims."""
+    return [f"{claim.name}: {fault}" for claim in check.claims if (fault := _fault(claim, state))]
+
+
+def _fault(claim: BrowserClaim, state: Mapping[str, Any]) -> str | None:
+    value: Any = state
+    for step in claim.path:
+        value = value.get(step) if isinstance(value, Mapping) else None
+    if claim.records is not None:
+        right = isinstance(value, list) and len(value) == len(claim.records) and _all_match(claim.records, value)
+    elif claim.items is not None:
+        right = isinstance(value, list) and sorted(map(_text, value)) == sorted(map(_text, claim.items))
+    else:
+        right = isinstance(value, str) and _document(value) == claim.document
+    return None if right else f"found {_text(value)[:200]}"
+
+
+def _all_match(wanted: Sequence[Mapping[str, Any]], found: Sequence[Any]) -> bool:
+    left = list(found)
+    for record in wanted:
+        match = next((item for item in left if isinstance(item, Mapping) and record.items() <= item.items()), None)
+        if match is None:
+            return False
+        left.remove(match)
+    return True
+
+
+def _document(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+async def act(address: str, action: BrowserAction, *, limit_s: float) -> None:
+    """Do something as the agent, at the agent's address of the browser. Raises Refused or InstanceLost."""
+    path = re.sub(r"^ws\+unix://(.*):/$", r"\1", address)
+    try:
+        async with asyncio.timeout(limit_s), cdp.connect(path) as browser:
+            if action.visit or action.script:
+                session = await browser.attach(await _first_tab(browser))
+                if action.visit:
+                    await _visit(browser, session, action.visit)
+                if action.script:
+                    await browser.evaluate(session, f"(async () => {{\n{action.script}\n}})()", timeout=limit_s)
+            for method, params in action.calls:
+                await browser.call(method, params)
+    except TimeoutError:
+        raise InstanceLost(f"the browser did not do it within {limit_s:g} s") from None
+
+
+async def _first_tab(browser: cdp.Cdp) -> str:
+    targets = (await browser.call("Target.getTargets"))["targetInfos"]
+    tabs = [str(t["targetId"]) for t in targets if t["type"] == "page"]
+    return tabs[-1] if tabs else str((await browser.call("Target.createTarget", {"url": "about:blank"}))["targetId"])
+
+
+async def _visit(browser: cdp.Cdp, session: str, url: str) -> None:
+    await browser.call("Page.enable", session=session)
+    said = await browser.call("Page.navigate", {"url": url}, session=session)
+    if said.get("errorText"):
+        raise cdp.Refused(f"{url} could not be opened: {said['errorText']}")
+    await browser.event("Page.loadEventFired", session)
