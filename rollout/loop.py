@@ -66,7 +66,10 @@ class RolloutLoop:
         assert self._tasks is not None
         for task in (*self._duties, *self._running):
             task.cancel()
-        await self._tasks.__aexit__(kind, error, trace)
+        if isinstance(error, asyncio.CancelledError):
+            await self._tasks.__aexit__(kind, error, trace)
+        else:  # what the block raised goes on as it is, not wrapped in a group
+            await self._tasks.__aexit__(None, None, None)
 
     @property
     def version(self) -> int:

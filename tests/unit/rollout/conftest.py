@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from rollout.admission.planner import Planner
 from rollout.batches import Batch, SyncRule
 from rollout.books import Books, Plan
 from rollout.engines.engine import Request
-from rollout.engines.scripted import Reply, ScriptedEngine
+from rollout.engines.scripted import Reply, Script, ScriptedEngine
 from rollout.engines.scripts import call
 from rollout.groups import GroupRule
 from rollout.journal import Contents, Journal, read
@@ -30,7 +30,7 @@ from rollout.running.runner import Parts
 from rollout.running.tooling import Tooling, dependency
 from rollout.tools.tool import Observation, text_schema
 from sandbox.ledger import open_ledger
-from sandbox.model import ResetMethod, TaskSpec
+from sandbox.model import Clearance, ResetMethod, TaskSpec, TrajectoryId
 from sandbox.pool import Pool, PoolLimits
 from sandbox.testing import FakeClock, MemoryEnvironment, MemoryRuntime, memory_environment
 
@@ -46,11 +46,11 @@ class Do:
     spec = ToolSpec(name="do", description="act", parameters=text_schema(command="set PATH TEXT, get PATH, rm PATH, die"))
 
     def __init__(self) -> None:
-        self.wait: Callable[[], Any] | None = None
+        self.wait: Callable[[Any], Awaitable[None]] | None = None
 
     async def act(self, session: Any, arguments: Mapping[str, Any]) -> Observation:
         if self.wait is not None:
-            await self.wait()
+            await self.wait(session)
         result = await session.run(arguments["command"].split(" "))
         return Observation(text=result.text or f"exit {result.exit_code}", ok=result.exit_code == 0)
 
@@ -98,6 +98,7 @@ class Rollout:
         self.tool = Do()
         self.answers: Answers = half
         self.wait_s = 0.0
+        self.script: Callable[[Script], Script] = lambda script: script
         self.plan = Plan(
             run="run",
             environment="memory",
@@ -114,14 +115,16 @@ class Rollout:
         self.books: Books
         self.pool: Pool
         self.limits = PoolLimits(resets=4, drain_grace_s=0.05)
+        self.clearances: Mapping[TrajectoryId, Clearance] = {}
 
     def change(self, **fields: Any) -> None:
         self.plan = replace(self.plan, **fields)
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[RolloutLoop]:
-        """Hold pool, engine, journal and loop."""
-        self.engine = ScriptedEngine(by_answers(self.answers, wait_s=self.wait_s), clock=self.clock, slots=self.slots)
+    async def open(self, recalls: list[Any] | None = None) -> AsyncIterator[RolloutLoop]:
+        """Hold pool, engine, journal and loop; at the end settle, and keep every trajectory's clearance."""
+        script = self.script(by_answers(self.answers, wait_s=self.wait_s))
+        self.engine = ScriptedEngine(script, clock=self.clock, slots=self.slots)
         line = 64
         limits = Limits(
             [
@@ -157,26 +160,50 @@ class Rollout:
                 async with self.loop:
                     yield self.loop
                 await self.loop.settle()
+                if recalls is not None:
+                    recalls.append(await self.pool.recall())
+                self.clearances = await self.pool.clearance([t for t, r in self.books.records.items() if r.lease])
 
-    async def run(self, *, publish: bool = False) -> list[Batch]:
-        """Take every batch; time passes as it is needed."""
-        ticking = asyncio.create_task(self.tick())
-        try:
+    async def run(
+        self, *, publish: bool = False, each: Callable[[], Awaitable[None]] | None = None, at_end: list[Any] | None = None
+    ) -> list[Batch]:
+        """Take every batch; time passes as it is needed. `at_end` is given the recall of everything."""
+        async with self.ticking():
             taken = []
-            async with self.open() as loop:
+            async with self.open(at_end) as loop:
                 async for batch in loop.batches():
                     taken.append(batch)
+                    if each is not None:
+                        await each()
                     if publish:
                         await loop.publish(None)
             return taken
-        finally:
-            ticking.cancel()
 
-    async def tick(self, step_s: float = 0.5) -> None:
-        """Let time pass whenever nothing else is to be done."""
-        while True:
-            await asyncio.sleep(0.001)
-            await self.clock.advance(step_s)
+    @asynccontextmanager
+    async def ticking(self, step_s: float = 0.5) -> AsyncIterator[None]:
+        """Let time pass while the block runs."""
+
+        async def tick() -> None:
+            while True:
+                await asyncio.sleep(0.001)
+                await self.clock.advance(step_s)
+
+        task = asyncio.create_task(tick())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    def slow(self, trajectory: str) -> asyncio.Event:
+        """Let a trajectory's tool wait until the returned event is set."""
+        release = asyncio.Event()
+
+        async def wait(session: Any) -> None:
+            if session.trajectory_id == trajectory:
+                await release.wait()
+
+        self.tool.wait = wait
+        return release
 
     def journal(self) -> Contents:
         return read(self.home / "trajectories.jsonl")

@@ -1,0 +1,264 @@
+"""What goes wrong in the middle of a run: it goes on or ends with the reason, no wait outlives its deadline, accounts are exact."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rollout.admission.budgets import Spend
+from rollout.batches import Batch, SyncRule
+from rollout.drive import drive
+from rollout.engines.engine import Request
+from rollout.engines.scripted import Reply, Script
+from rollout.errors import EngineLost, RolloutStopped, ToolFault
+from rollout.groups import GroupRule
+from rollout.learner.learner import Stepping, Update
+from rollout.policies.chat import ChatPolicy
+from rollout.policies.policy import ToolSpec
+from rollout.policies.tokens import ByteTokenizer
+from rollout.running.runner import Bounds
+from rollout.terms import Failure, State, Termination
+from rollout.watchdog import Patience
+from sandbox.aio import poll
+from sandbox.model import TaskSpec
+
+DIE, SOLVE, FAIL = (
+    f'<tool_call>{{"name": "do", "arguments": {{"command": "{command}"}}}}</tool_call>'
+    for command in ("die", "set orders paid", "set orders open")
+)
+
+
+def exact(rolled: Any) -> dict[str, int]:
+    """The states that were reached; their sum is what was admitted, and no failed or quarantined one has a reward."""
+    found = rolled.books.accounts.counts()
+    assert sum(found.values()) == rolled.books.accounts.admitted
+    for name, outcome in rolled.journal().outcomes.items():
+        if outcome.state in (State.FAILED, State.QUARANTINED):
+            assert outcome.reward is None, name
+    for use in rolled.loop.parts.limits.uses.values():
+        assert not use.holders, "a place is held after the end"
+    return {state: count for state, count in found.items() if count}
+
+
+async def true(what: Any) -> bool:
+    return bool(what)
+
+
+async def test_a_lost_environment_is_no_reward_and_its_member_runs_again_in_a_fresh_lease(rolled: Any) -> None:
+    def answers(task: str, member: int, attempt: int) -> Sequence[str]:
+        return (DIE, "done") if (member, attempt) == (0, 0) else (FAIL if member else SOLVE, "done")
+
+    rolled.answers = answers
+    await rolled.run()
+
+    assert exact(rolled) == {"accepted": 8, "failed": 4}
+    lost = rolled.journal().trajectories["run-0-0"]
+    assert (lost.termination, lost.failure, lost.reward) == (Termination.ENVIRONMENT_LOST, Failure.INFRA, None)
+    again = rolled.journal().trajectories["run-0-0.1"]
+    assert (again.reward, again.attempt) == (1.0, 1)
+    assert rolled.books.budget.spent == {Spend.RETRY: 4, Spend.EXPLORE: 0}
+
+
+async def test_an_environment_that_is_always_lost_ends_with_the_budget_and_hides_nothing(rolled: Any) -> None:
+    rolled.answers = lambda task, member, attempt: (DIE,)
+    rolled.change(groups=2, retries=3)
+    assert await rolled.run() == []
+
+    assert exact(rolled) == {"failed": 7}
+    assert rolled.books.budget.spent == {Spend.RETRY: 3, Spend.EXPLORE: 0}
+
+
+async def test_an_engine_that_dies_in_the_middle_ends_every_trajectory_with_that_reason(rolled: Any) -> None:
+    asked = 0
+
+    def counted(inner: Script) -> Script:
+        def script(request: Request, text: str) -> Reply:
+            nonlocal asked
+            asked += 1
+            if asked == 12:
+                rolled.engine.die()
+            return inner(request, text)
+
+        return script
+
+    rolled.script = counted
+    rolled.change(groups=8, retries=4)
+    await rolled.run()
+
+    found = exact(rolled)
+    assert found["failed"] > 4
+    assert rolled.books.budget.spent == {Spend.RETRY: 4, Spend.EXPLORE: 0}
+    lost = [r for r in rolled.journal().trajectories.values() if r.termination is Termination.ENGINE]
+    assert all(r.reward is None and r.failure is Failure.INFRA and "died" in r.detail for r in lost)
+    assert lost
+
+
+async def test_a_judge_that_hangs_gives_no_reward_after_its_deadline(rolled: Any) -> None:
+    rolled.environment.faults.hold("score")
+    rolled.change(groups=1, sync=SyncRule(groups=1), retries=0)
+    rolled.parts_change["bounds"] = Bounds(score_s=20)
+    assert await rolled.run() == []
+
+    assert exact(rolled) == {"failed": 2}
+    record = rolled.journal().trajectories["run-0-0"]
+    assert (record.reward, record.scored, record.failure) == (None, None, Failure.INFRA)
+    assert "no verdict within 20 s" in record.detail
+    assert record.termination is Termination.FINAL  # the policy did end; only the judge did not
+
+
+@pytest.mark.parametrize("where", ["generate", "tool"])
+async def test_one_member_that_never_ends_holds_its_group_no_longer_than_its_deadline(rolled: Any, where: str) -> None:
+    rolled.change(group_rule=GroupRule(size=3), groups=2, sync=SyncRule(groups=1), holding=6, retries=0)
+    rolled.parts_change["bounds"] = Bounds(generate_s=30)
+    if where == "tool":
+        rolled.slow("run-0-2")
+
+        def answers(task: str, member: int, attempt: int) -> Sequence[str]:
+            return (SOLVE, FAIL, "done") if member == 2 else (FAIL if member else SOLVE, "done")
+
+        rolled.answers = answers
+    else:
+        rolled.answers = lambda task, member, attempt: (FAIL if member % 2 else SOLVE, "done")
+        rolled.script = lambda inner: lambda request, text: hang(inner, request, text)
+
+    def hang(inner: Any, request: Request, text: str) -> Reply:
+        reply: Reply = inner(request, text)
+        return replace(reply, wait_s=1e9) if request.session == "run-0-2" else reply
+
+    batches = await rolled.run()
+
+    assert [len(b.samples) for b in batches] == ([3, 2] if batches[0].groups == ("run-1",) else [2, 3])
+    assert exact(rolled) == {"accepted": 5, "failed": 1}
+    record = rolled.journal().trajectories["run-0-2"]
+    assert record.termination is (Termination.DEAD_TOOL if where == "tool" else Termination.ENGINE)
+    assert record.reward is None
+
+
+async def test_a_trainer_that_stops_reading_is_named_and_ends_the_run(rolled: Any) -> None:
+    rolled.change(groups=20, patience=Patience(say_s=40, stop_s=200), sync=SyncRule(groups=2, max_gap=1))
+    async with rolled.ticking(), rolled.open() as loop:
+        assert await loop.next_batch() is not None
+        assert await poll(lambda: true(rolled.books.stopped), timeout=60)
+        with pytest.raises(RolloutStopped, match="has not asked for a batch"):
+            await loop.next_batch()
+
+    assert loop.watchdog.stalls[0].holds["trainer"].endswith("groups are ready")
+    assert "not trained on yet" in loop.watchdog.stalls[0].holds["admission"]
+    assert len(loop.shelf) <= loop.shelf.capacity
+    found = exact(rolled)
+    assert found["accepted"] == 4
+    assert found["open"] == rolled.books.accounts.admitted - 4 <= 8
+
+
+async def test_weights_that_do_not_load_leave_the_old_ones_and_the_run_goes_on(rolled: Any) -> None:
+    rolled.change(groups=6, sync=SyncRule(groups=1))
+    async with rolled.ticking(), rolled.open() as loop:
+        rolled.engine.fail_publishing(EngineLost("no such file"))
+        driven = await drive(loop, Stepping())
+
+    assert exact(rolled) == {"accepted": 12}
+    assert (loop.version, len(driven.updates), driven.failed_publications) == (5, 6, [])
+    assert rolled.books.stopped == ""
+
+
+async def test_weights_that_never_load_end_the_run_with_the_reason(rolled: Any) -> None:
+    rolled.change(groups=20, sync=SyncRule(groups=1))
+    async with rolled.ticking(), rolled.open() as loop:
+        for _ in range(20):
+            rolled.engine.fail_publishing(EngineLost("no such file"))
+        driven = await drive(loop, Stepping())
+
+    assert loop.version == 0
+    assert len(driven.updates) == 3
+    assert "weights did not load 3 times in a row: no such file" in rolled.books.stopped
+    exact(rolled)
+
+
+async def test_a_learner_that_hangs_ends_the_run_with_the_reason(rolled: Any) -> None:
+    class Hanging:
+        name = "hanging"
+
+        async def update(self, batch: Batch) -> Update:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async with rolled.ticking(), rolled.open() as loop:
+        await drive(loop, Hanging(), limit_s=0.05)
+
+    assert "made no update of run-batch-1 within 0.05 s" in rolled.books.stopped
+    assert exact(rolled)["accepted"] == 4
+
+
+async def test_a_token_outside_the_vocabulary_never_reaches_the_engine_and_is_not_tried_again(rolled: Any) -> None:
+    class Wrong(ChatPolicy):
+        def first(self, task: TaskSpec, tools: Sequence[ToolSpec]) -> tuple[int, ...]:
+            ids = super().first(task, tools)
+            return (*ids, 100_000) if task.id == "task-0" else ids
+
+    rolled.parts_change["policy"] = Wrong(ByteTokenizer())
+    await rolled.run()
+
+    assert exact(rolled) == {"accepted": 4, "failed": 2, "open": 2}
+    wrong = [r for r in rolled.journal().trajectories.values() if r.task == "task-0"]
+    assert {(r.termination, r.failure, r.reward) for r in wrong} == {(Termination.DATA, Failure.DATA, None)}
+    assert "outside the vocabulary" in wrong[0].detail
+    assert rolled.books.budget.spent[Spend.RETRY] == 0
+
+
+async def test_a_tool_that_faults_is_asked_again_from_the_retry_budget_alone(rolled: Any) -> None:
+    faults = {"run-0-0": 1, "run-1-0": 99}
+
+    async def flaky(session: Any) -> None:
+        if faults.get(session.trajectory_id, 0):
+            faults[session.trajectory_id] -= 1
+            raise ToolFault("503")
+
+    rolled.tool.wait = flaky
+    rolled.answers = lambda task, member, attempt: (SOLVE, FAIL if member else SOLVE, "done")
+    await rolled.run()
+
+    records = rolled.journal().trajectories
+    assert (records["run-0-0"].reward, records["run-0-0"].actions[0].retries) == (1.0, 1)
+    assert (records["run-1-0"].termination, records["run-1-0"].failure) == (Termination.DEAD_TOOL, Failure.INFRA)
+    assert rolled.books.budget.spent[Spend.EXPLORE] == 0
+    exact(rolled)
+
+
+async def test_a_fault_of_a_plug_in_ends_its_trajectory_and_no_other(rolled: Any) -> None:
+    async def broken(session: Any) -> None:
+        if session.trajectory_id == "run-0-0":
+            raise KeyError("a fault of the tool's author")
+
+    rolled.tool.wait = broken
+    rolled.change(retries=0)
+    await rolled.run()
+
+    record = rolled.journal().trajectories["run-0-0"]
+    assert (record.termination, record.reward) == (Termination.FAULT, None)
+    assert "KeyError" in record.detail
+    assert exact(rolled) == {"accepted": 4, "failed": 1, "dropped": 1, "open": 2}
+
+
+async def test_a_cancelled_run_gives_everything_back(rolled: Any) -> None:
+    rolled.slow("run-0-0")
+    reached = asyncio.Event()
+
+    async def run() -> None:
+        async with rolled.open() as loop:
+            await poll(lambda: true(loop.parts.board.moves >= 20), timeout=60)
+            reached.set()
+            async for _ in loop.batches():
+                pass
+
+    task = asyncio.create_task(run())
+    await reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    exact(rolled)
+    assert not rolled.runtime.machine.running
