@@ -1,4 +1,4 @@
-"""`autoclave env list | show | add | new | check | baseline`."""
+"""`autoclave env list | show | add | remove | new | check | baseline`."""
 
 from __future__ import annotations
 
@@ -115,6 +115,22 @@ def add(directory: Path, *, home: Home = None, json: Json = False) -> int:
         output.print_json({"environment": environment.spec.name, "digest": environment.spec.digest, "registered": link})
     else:
         output.show(f"{environment.spec.name} is registered. Next: autoclave env check {environment.spec.name}")
+    return 0
+
+
+@app.command
+def remove(name: str, *, home: Home = None, json: Json = False) -> int:
+    """Take the directory that `env add` registered as NAME out of the registry. Its files stay, and so do snapshots until `gc`.
+
+    Example: autoclave env remove helpdesk
+    """
+    from envs.registry import Registry
+
+    place = Registry(load(home)).remove(name)
+    if json:
+        output.print_json({"removed": name, "directory": place})
+    else:
+        output.show(f"{name} is not registered any more; its files stay in {place}")
     return 0
 
 

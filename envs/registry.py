@@ -110,6 +110,18 @@ class Registry:
         link.symlink_to(environment.base.resolve(), target_is_directory=True)
         return environment, link
 
+    def remove(self, name: str) -> Path:
+        """Take a registered directory out of the registry, also one that is broken or gone; return where it lay. Its files stay."""
+        links = sorted(p for p in self.home.iterdir() if p.is_symlink()) if self.home.is_dir() else []
+        found = [link for link in links if link.name == name]
+        if not found:
+            names = {link.name for link in links}
+            known = f"`env add` registered: {', '.join(sorted(names)) or 'none'}"
+            raise EnvironmentInvalid(f"no registered directory is called {name!r}{suggestion(name, names)}", fix=known)
+        place = found[0].readlink()
+        found[0].unlink()
+        return place
+
 
 def _package(point: EntryPoint) -> str:
     return f"{point.dist.name} ({point.value})" if point.dist else point.value

@@ -31,12 +31,17 @@ def environments(rows: Iterable[Mapping[str, Any]]) -> list[str | Table]:
     table = _table("Environments", "name", "version", "resources", "tasks", "reset", "from")
     for row in rows:
         if row["error"]:
-            table.add_row(row["name"], "-", "[red]cannot be used[/red]", "", "", escape(row["origin"]))
+            table.add_row(row["name"], "-", "[red]cannot be used[/red]", "", "", escape(_from(row["origin"])))
             faults.append(f"[red]{row['name']}[/red]: {escape(row['error'])}")
         else:
             kinds = ", ".join(row["resources"])
-            table.add_row(row["name"], row["version"], kinds, str(row["tasks"]), row["reset"], escape(row["origin"]))
+            table.add_row(row["name"], row["version"], kinds, str(row["tasks"]), row["reset"], escape(_from(row["origin"])))
     return [table, *faults]
+
+
+def _from(origin: str) -> str:
+    """A directory, or a package without the name of its entry point (`--json` has it): whole words fit at 80 columns."""
+    return origin if origin.startswith("/") else origin.partition(" (")[0]
 
 
 def environment(spec: EnvironmentSpec, tasks: Sequence[TaskSpec]) -> list[str | Table]:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import stat
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from sandbox import plugins
+from sandbox.aio import in_thread
 from sandbox.errors import AutoclaveError
 from sandbox.model import Snapshot, SnapshotId
 from sandbox.plugins import Group
 from sandbox.ports import Ledger
-from sandbox.settings import Settings
-from sandbox.wiring import environment, machinery
+from sandbox.settings import Settings, load
+from sandbox.storage import HOME, delete_tree, open_storage
+from sandbox.wiring import environment, machinery, runtime
+
+# Where stores, uppers and sockets of homes lie that name no place of their own: see `sandbox.settings`.
+DEFAULT_PLACES = (Path("/var/lib/autoclave"), Path("/dev/shm"), Path("/tmp"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,3 +91,75 @@ async def _superseded(settings: Settings, ledger: Ledger, known: Sequence[Snapsh
 def _of_a_session(snapshot: Snapshot) -> bool:
     """A session forks what it saved while it lives; a golden has no parent, and a task's start state names its task."""
     return snapshot.parent is not None and snapshot.task is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """A directory of a home that is not there any more."""
+
+    home: Path
+    directory: Path
+
+
+def orphans(places: Sequence[Path] = DEFAULT_PLACES) -> list[Orphan]:
+    """Return the directories of ours, in the places that homes use by default, whose home is gone."""
+    return [Orphan(home=home, directory=path) for path, home in _of_homes(places) if not os.path.lexists(home)]
+
+
+async def remove_orphans(found: Sequence[Orphan]) -> tuple[list[Orphan], list[str]]:
+    """End what still runs of these homes and delete the directories; return those that are gone, and why others are not."""
+    gone: list[Orphan] = []
+    kept: list[str] = []
+    for home in dict.fromkeys(orphan.home for orphan in found):
+        mine = [orphan for orphan in found if orphan.home == home]
+        directories = {orphan.directory for orphan in mine}
+        settings = load({}, home=home)
+        try:
+            if os.path.lexists(home):
+                raise FileExistsError(f"{home} is there again")
+            if settings.store in directories:
+                await _end_what_runs(settings)
+                directories |= {settings.scratch, settings.run}
+            for directory in sorted(directories):
+                if os.path.lexists(directory):
+                    await in_thread(delete_tree, str(directory))
+        except (AutoclaveError, OSError) as error:
+            kept.append(f"{', '.join(str(orphan.directory) for orphan in mine)}: {error}")
+        else:
+            gone += mine
+    return gone, kept
+
+
+async def _end_what_runs(settings: Settings) -> None:
+    """Kill by the home's own label, and remove subvolumes and the like as their own method removes them."""
+    store = await open_storage(settings)
+    try:
+        engine = runtime(settings, store)
+        try:
+            await engine.sweep()
+        finally:
+            await engine.close()
+        await store.sweep([])
+    finally:
+        await store.close()
+
+
+def _of_homes(places: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
+    """Yield every directory of this user in these places that says of which home it is. In a place that all may write to, names
+    can be guessed: what is not ours is passed over."""
+    for place in places:
+        for path in sorted(place.iterdir()) if place.is_dir() else []:
+            note = path / HOME
+            try:
+                mine = path.lstat().st_uid == os.geteuid() == note.lstat().st_uid
+                if mine and stat.S_ISDIR(path.lstat().st_mode) and stat.S_ISREG(note.lstat().st_mode):
+                    home = Path(note.read_text().rstrip("\n"))
+                    if home.is_absolute() and path in (load({}, home=home).store, *_scratches(home)):
+                        yield path, home
+            except (OSError, ValueError):
+                continue
+
+
+def _scratches(home: Path) -> tuple[Path, ...]:
+    settings = load({}, home=home)
+    return settings.scratch, Path("/dev/shm") / settings.run.name

@@ -35,11 +35,12 @@ async def examine(
     clock: Clock,
     started: datetime,
     sessions: Any = None,
+    problems: Sequence[str] = (),
 ) -> AuditReport:
     """Audit these environments of the pool. Checks made since `started` decide the verdict; leases, quarantines and recalls go
     back to the audit before (a day at first). With `sessions` (a pool that may be leased from) the runtime's guards are tried from
-    inside, too."""
-    problems: list[str] = []
+    inside, too. `problems` is what could not be looked at already."""
+    problems = list(problems)
     names = [e.spec.name for e in environments]
     seals = await pool.verify_seals()
     read = await pool.audit_namespaces(Depth.DEEP)

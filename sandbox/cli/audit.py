@@ -10,9 +10,10 @@ from cyclopts import Parameter
 from sandbox.cli import output
 from sandbox.cli.options import Home, Json, RuntimeName, Size, load
 from sandbox.cli.running import run
-from sandbox.errors import EnvironmentInvalid
+from sandbox.errors import AutoclaveError, EnvironmentInvalid
 
 if TYPE_CHECKING:
+    from sandbox.ports import Environment
     from sandbox.report import AuditReport
     from sandbox.settings import Settings
 
@@ -50,14 +51,14 @@ async def _audit(settings: Settings, names: tuple[str, ...], size: int) -> Audit
     from sandbox.client.place import listens
     from sandbox.clock import SystemClock
     from sandbox.ledger import open_ledger
-    from sandbox.wiring import environment, open_pool
+    from sandbox.wiring import open_pool
 
     clock = SystemClock()
     progress = output.Progress()
     async with AsyncExitStack() as stack:
         running = listens(settings)
-        chosen = list(names) or await _known(settings, running=running)
-        found = [environment(name, settings) for name in chosen]
+        found, problems = _opened(list(names) or await _known(settings, running=running), settings)
+        chosen = [e.spec.name for e in found]
         started = clock.now()
         progress.say(f"auditing {', '.join(chosen)}" + (" on the running pool" if running else ""))
         pool: Any = await stack.enter_async_context(
@@ -66,10 +67,27 @@ async def _audit(settings: Settings, names: tuple[str, ...], size: int) -> Audit
         ledger = await stack.enter_async_context(open_ledger(settings.ledger, clock=clock, read_only=True))
         if not running:
             await _filled(pool, chosen, size)
-        report = await examine(pool, ledger, found, clock=clock, started=started, sessions=pool)
+        report = await examine(pool, ledger, found, clock=clock, started=started, sessions=pool, problems=problems)
         report = await publish(report, settings.reports)
         await pool.record_audit({"started": report.started.isoformat(), "verdict": report.verdict.value, "html": report.html})
         return report
+
+
+def _opened(names: list[str], settings: Settings) -> tuple[list[Environment], list[str]]:
+    """Open what can be opened; the others are findings, unless nothing is left to audit."""
+    from sandbox.wiring import environment
+
+    found, problems = [], []
+    for name in names:
+        try:
+            found.append(environment(name, settings))
+        except AutoclaveError as error:
+            if len(names) == 1:
+                raise
+            problems.append(f"environment {name} was not audited, since it cannot be opened: {error.message}")
+    if not found:
+        raise EnvironmentInvalid("none of these environments can be opened", problems=tuple(problems))
+    return found, problems
 
 
 async def _known(settings: Settings, *, running: bool) -> list[str]:

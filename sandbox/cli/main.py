@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
 from importlib.metadata import entry_points, version
+from typing import TYPE_CHECKING
 
-from cyclopts import App
+if TYPE_CHECKING:
+    from cyclopts import App
 
-from sandbox.cli.running import guarded
-
+INTERRUPTED = 130
 COMMANDS = {
     "doctor": "sandbox.cli.doctor:doctor",
     "pool": "sandbox.cli.pool:app",
@@ -25,6 +27,8 @@ COMMANDS = {
 
 def build() -> App:
     """Join our own commands with those of other packages (entry points `autoclave.commands`)."""
+    from cyclopts import App
+
     app = App(
         name="autoclave",
         help=(
@@ -51,9 +55,20 @@ def main() -> None:
     level = os.environ.get("AUTOCLAVE_LOG", "error").upper()
     logging.basicConfig(level=getattr(logging, level, logging.ERROR), format="%(levelname)s %(name)s: %(message)s")
     argv = sys.argv[1:]
-    app = build()
-    app.register_install_completion_command(name="--install-completion")
-    sys.exit(guarded(lambda: app(argv), argv))
+    try:  # what takes time is loaded in here, so that Ctrl-C meanwhile is answered as it is later
+        from sandbox.cli.running import guarded
+
+        app = build()
+        app.register_install_completion_command(name="--install-completion")
+        code = guarded(lambda: app(argv), argv)
+    except KeyboardInterrupt:
+        message = "interrupted before anything was started"
+        if "--json" in argv:
+            print(json.dumps({"error": {"type": "Interrupted", "message": message, "fix": ""}}))
+        else:
+            print(f"error: {message}", file=sys.stderr)
+        code = INTERRUPTED
+    sys.exit(code)
 
 
 if __name__ == "__main__":

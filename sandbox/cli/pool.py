@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 from sandbox.cli import output
 from sandbox.cli.options import NOT_NEGATIVE, Home, Json, RuntimeName, Size, load
 from sandbox.cli.running import INTERRUPTED, run
-from sandbox.errors import EnvironmentInvalid
+from sandbox.errors import AutoclaveError, EnvironmentInvalid
 
 if TYPE_CHECKING:
     from sandbox.model import Baseline
@@ -74,6 +74,11 @@ def up(*environments: str, size: Size = 4, runtime: RuntimeName = None, home: Ho
     except KeyboardInterrupt:  # what follows the one JSON object goes to stderr
         output.fail("interrupted; the pool is drained and closed", kind="Interrupted", as_json=json and not answered)
         return INTERRUPTED
+    except AutoclaveError as error:
+        if not (json and answered):
+            raise
+        output.fail(error.message, fix=error.fix, kind=type(error).__name__)
+        return error.exit_code
     progress.say("the pool is drained and closed")
     return 0
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 from sandbox.aio import in_thread
 from sandbox.ports import Storage
 from sandbox.settings import Settings
+from sandbox.storage.background import delete_tree
 from sandbox.storage.choose import METHODS, choose, describe
 from sandbox.storage.digest import TreeDigest, digest_tree
+from sandbox.storage.places import HOME
 from sandbox.storage.store import MethodReport, Store
 from sandbox.storage.tree import LayeredTree, PlainTree
 
 __all__ = [
+    "HOME",
     "METHODS",
     "LayeredTree",
     "MethodReport",
     "PlainTree",
     "TreeDigest",
+    "delete_tree",
     "describe",
     "digest_tree",
     "open_storage",

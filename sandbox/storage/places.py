@@ -8,7 +8,7 @@ import secrets
 import stat
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from sandbox.settings import Settings
 from sandbox.storage.method import Owner
 
 SNAPSHOTS, CLONES, TRASH = "snapshots", "clones", "trash"
+HOME = "home"  # in each of the tops: of which home it is, so that `gc` can tell when that is gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class Places:
         """Make the directories; raise RuntimeUnavailable when they are not ours or the roles' uids cannot pass through them."""
         for top in self.tops:
             own_directory(top, 0o755)
+            self._note_home(top / HOME)
             for name, mode in ((SNAPSHOTS, 0o711), (CLONES, 0o711), (TRASH, 0o700)):
                 if name != SNAPSHOTS or top == self.settings.store:
                     own_directory(top / name, mode)
@@ -56,6 +58,14 @@ class Places:
                 uid = self.settings.users.of(role)
                 if uid is not None:
                     _must_pass(uid, top / CLONES, role)
+
+    def _note_home(self, note: Path) -> None:
+        """Best effort: a full disk must not keep anybody from opening the store, to make room say."""
+        text = f"{self.settings.home}\n"
+        with suppress(OSError):
+            if not note.exists() or note.read_text() != text:
+                note.write_text(text)
+                note.chmod(0o600)
 
     def make_holder(self, holder: Path, role: Role) -> None:
         """Make the directory that holds one clone or sealed directory; an existing name is an error (P11: never used again)."""
