@@ -17,7 +17,7 @@ from sandbox.runtimes.docker.labels import Mark
 from sandbox.runtimes.docker.plain import archive, network
 from sandbox.runtimes.docker.plain.definition import Definition
 from sandbox.runtimes.docker.plain.reach import Reach, is_of, reach_of
-from sandbox.runtimes.docker.plain.readiness import until_ready
+from sandbox.runtimes.docker.plain.readiness import ended, until_ready
 from sandbox.runtimes.docker.plain.saved import Saved
 
 FILL_S = 600.0
@@ -95,6 +95,8 @@ class Lineage:
         """Start it and wait until it is ready."""
         await containers.start(self.engine, self.container)
         found = await self.describe()
+        if not found["State"]["Running"]:
+            raise await ended(self.engine, self.container)
         beside = self.engine.beside
         host = "" if self.engine.address.is_socket else self.engine.address.host
         self.reach = reach_of(found, beside=beside, engine_host=host)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sandbox.errors import InstanceLost, RuntimeUnavailable
+from sandbox.errors import RuntimeUnavailable
 
 _CLONE_NEWNET = 0x4000_0000
 _CONNECT_S = 10.0
@@ -50,8 +50,6 @@ class Reach:
 def reach_of(found: Mapping[str, Any], *, beside: bool, engine_host: str) -> Reach:
     """Make the way into a container from its engine's description."""
     container, state = str(found["Id"]), found["State"]
-    if not state["Running"]:
-        raise InstanceLost(f"container {container[:12]} has ended with {state['ExitCode']}")
     ports: dict[int, tuple[str, int]] = {}
     for name, bound in (found["NetworkSettings"].get("Ports") or {}).items():
         if bound:

@@ -37,7 +37,7 @@ async def until_ready(engine: Engine, reach: Reach, options: ContainerOptions) -
         await _wait(engine, reach, what, condition, give_up - loop.time())
     await asyncio.sleep(ready.seconds if waits or ready.seconds else 1.0)
     if not (await containers.inspect(engine, reach.container))["State"]["Running"]:
-        raise await _ended(engine, reach)
+        raise await ended(engine, reach.container)
 
 
 async def _wait(engine: Engine, reach: Reach, what: str, condition: Callable[[], Awaitable[bool]], timeout: float) -> None:
@@ -49,7 +49,7 @@ async def _wait(engine: Engine, reach: Reach, what: str, condition: Callable[[],
         if await condition():
             return True
         if looked % 10 == 0 and not (await containers.inspect(engine, reach.container))["State"]["Running"]:
-            raise await _ended(engine, reach)
+            raise await ended(engine, reach.container)
         return False
 
     if not await poll(holds, timeout=max(0.0, timeout), interval=0.01, slowest=0.25):
@@ -57,9 +57,10 @@ async def _wait(engine: Engine, reach: Reach, what: str, condition: Callable[[],
         raise InstanceLost(f"waited in vain for {what}; the container said: {said[-1500:] or 'nothing'}", fix="see `ready`")
 
 
-async def _ended(engine: Engine, reach: Reach) -> InstanceLost:
-    state = (await containers.inspect(engine, reach.container))["State"]
-    said = await containers.log_tail(engine, reach.container)
+async def ended(engine: Engine, container: str) -> InstanceLost:
+    """Return what became of a container whose first process ended."""
+    state = (await containers.inspect(engine, container))["State"]
+    said = await containers.log_tail(engine, container)
     why = " for want of memory (limits.memory_mb)" if state.get("OOMKilled") else ""
     return InstanceLost(f"the container ended with {state['ExitCode']}{why}, and said: {said[-1500:] or 'nothing'}")
 

@@ -1,0 +1,256 @@
+"""Images that neither this project nor its images made: Redis and nginx, as Debian packages them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import envs
+from envs import check
+from probes.leaks.container import LEAKS
+from probes.leaks.leak import Needs, ShellLeak
+from sandbox.errors import EnvironmentInvalid, InstanceLost, RuntimeUnavailable
+from sandbox.model import Depth, NamespaceId, VerdictStatus
+from sandbox.ports import Instance
+from sandbox.ports.container import HasContainers
+
+os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
+CACHE = NamespaceId("cache-1")
+
+
+def cache(image: str, **tables: Any) -> envs.LoadedEnvironment:
+    """Redis with one key; what it holds in memory is read, too."""
+    resource = {"kind": "container", "image": image, "ports": [6379], "setup": [["redis-cli", "set", "greeting", "hello"]]}
+    probe = {"name": "cache", "kind": "container", "resource": "cache", "inside": {"keys": ["redis-cli", "debug", "digest"]}}
+    return envs.define({"name": "cache", "version": "1", "resources": {"cache": resource}, "probes": [probe], **tables}, Path("/"))
+
+
+async def ask(address: str, line: str) -> str:
+    """Send one inline command to Redis and return the first line of its answer."""
+    host, _, port = address.rpartition(":")
+    async with asyncio.timeout(30):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        try:
+            writer.write(f"{line}\r\n".encode())
+            answer = (await reader.readline()).decode().strip()
+            return (await reader.readline()).decode().strip() if answer.startswith("$") and answer != "$-1" else answer
+        finally:
+            writer.close()
+
+
+@pytest.mark.slow
+async def test_redis_from_a_description_passes_env_check(machinery: Any, redis_image: str, tmp_path: Path) -> None:
+    (tmp_path / "environment.toml").write_text(f"""
+        name = "cache"
+        version = "1"
+        [resources.cache]
+        kind = "container"
+        image = "{redis_image}"
+        ports = [6379]
+        setup = [["redis-cli", "set", "greeting", "hello"]]
+        [[probes]]
+        name = "cache"
+        kind = "container"
+        resource = "cache"
+        inside = {{ keys = ["redis-cli", "debug", "digest"] }}
+        [[destructive]]
+        name = "key"
+        argv = ["redis-cli", "set", "planted", "1"]
+        [[destructive]]
+        name = "volume"
+        run = "echo planted > /data/planted"
+    """)
+    report = await check.check(envs.load(tmp_path), machinery.runtime, machinery.ledger)
+    assert report.verdict is VerdictStatus.CLEAN, (report.differences, report.problems)
+    assert report.in_force["image"].startswith("sha256:")
+    assert report.in_force["user"] == "redis"
+
+
+@pytest.mark.slow
+async def test_nginx_from_testcontainers_passes_env_check(machinery: Any, nginx_image: str, tmp_path: Path) -> None:
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.wait_strategies import PortWaitStrategy
+
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "index.html").write_text("as it was\n")
+    container = (
+        DockerContainer(nginx_image)
+        .with_exposed_ports(80)
+        .with_volume_mapping(site, "/var/www/html", "rw")
+        .waiting_for(PortWaitStrategy(80).with_startup_timeout(120))
+    )
+    environment = envs.from_testcontainer(
+        container,
+        name="web",
+        options={"capabilities": ["CHOWN", "SETUID", "SETGID", "DAC_OVERRIDE"]},
+        destructive=[{"name": "page", "run": "echo planted > /var/www/html/index.html"}],
+    )
+    assert container._container is None
+    report = await check.check(environment, machinery.runtime, machinery.ledger)
+    assert report.verdict is VerdictStatus.CLEAN, (report.differences, report.problems)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["redis", "nginx"])
+async def test_each_planted_leak_is_caught_and_gone_after_a_restore(
+    which: str, machinery: Any, redis_image: str, nginx_image: str
+) -> None:
+    """Redis runs as a user, nginx as the container's root, who can plant what needs root."""
+    environment, places = cache(redis_image), {"VOLUME": "/data", "OUTSIDE": "/var/lib/redis", "FILE": "/var/lib/redis/seed"}
+    if which == "nginx":
+        more = {"capabilities": ["CHOWN", "SETUID", "SETGID", "DAC_OVERRIDE", "FOWNER"]}
+        resource = {"kind": "container", "image": nginx_image, "ports": [80], **more}
+        environment = envs.define({"name": "web", "version": "1", "resources": {"web": resource}}, Path("/"))
+        places = {"VOLUME": "/var/www/html", "OUTSIDE": "/var/lib/nginx", "FILE": "/etc/nginx/mime.types"}
+    else:
+        resource = dict(environment.spec.resources[0].options)
+        resource["setup"] = [*resource["setup"], ["/bin/sh", "-c", "echo seed > /var/lib/redis/seed"]]
+        environment = cache(redis_image, resources={"cache": {"kind": "container", **resource}})
+    start = await check.baseline(environment, machinery.runtime, machinery.ledger)
+    instance = await machinery.runtime.start(environment, start.snapshot, NamespaceId("leaks-1"), 1)
+    missed, kept, planted = [], [], 0
+    try:
+        for generation, leak in enumerate(LEAKS, start=2):
+            if leak.needs is Needs.ROOT and which == "redis":
+                continue
+            lost = await plant(instance, leak, places)
+            verdict = None if lost else await environment.verifier.check(instance.subject(), start.baseline, Depth.DEEP)
+            planted += 1
+            if verdict is not None and verdict.clean:
+                missed.append(leak.name)
+            await instance.restore(start.snapshot, generation)
+            verdict = await environment.verifier.check(instance.subject(), start.baseline, Depth.DEEP)
+            if not verdict.clean:
+                kept.append((leak.name, verdict.mismatches, verdict.problems))
+    finally:
+        await instance.close()
+    assert not missed, f"{len(missed)} of {planted} missed"
+    assert not kept
+    assert planted >= 15
+
+
+async def plant(instance: Instance, leak: ShellLeak, places: dict[str, str]) -> bool:
+    """Plant it as the agent; True where that ended the instance, which a pool sees by itself."""
+    try:
+        done = await instance.run(["/bin/sh", "-c", leak.shell], env=places, limit_s=60)
+    except InstanceLost:
+        return True
+    assert done.exit_code == 0 or leak.name == "restart", (leak.name, done)
+    if leak.name == "restart":
+        for _ in range(200):
+            if not await instance.alive():
+                return True
+            await asyncio.sleep(0.05)
+    return False
+
+
+async def test_a_session_acts_saves_and_returns(machinery: Any, redis_image: str) -> None:
+    environment = cache(redis_image)
+    golden = await machinery.runtime.build(environment)
+    instance = await machinery.runtime.start(environment, golden, CACHE, 1)
+    try:
+        address = instance.endpoint("cache")
+        assert await ask(address, "GET greeting") == "hello"
+        assert await ask(address, "SET greeting changed") == "+OK"
+        await instance.write_file("/data/notes/a.txt", b"kept", mode=0o600)
+        assert await instance.read_file("/data/notes/a.txt") == b"kept"
+        done = await instance.run(["/bin/sh", "-c", "cat; echo $MODE; exit 3"], stdin=b"in ", env={"MODE": "out"})
+        assert (done.exit_code, done.stdout, done.timed_out) == (3, b"in out\n", False)
+        saved = await instance.snapshot_now()
+        assert saved.parent == golden.id
+        assert await ask(instance.endpoint("cache"), "GET greeting") == "changed"
+
+        await instance.restore(golden, 2)
+        with pytest.raises(ConnectionError):
+            await ask(address, "PING")
+        assert await ask(instance.endpoint("cache"), "GET greeting") == "hello"
+        with pytest.raises(FileNotFoundError):
+            await instance.read_file("/data/notes/a.txt")
+
+        await instance.restore(saved, 3)
+        assert await ask(instance.endpoint("cache"), "GET greeting") == "changed"
+        assert await instance.read_file("/data/notes/a.txt") == b"kept"
+    finally:
+        await instance.close()
+
+
+async def test_a_command_past_its_limit_dies_with_what_it_started(machinery: Any, redis_image: str) -> None:
+    environment = cache(redis_image)
+    golden = await machinery.runtime.build(environment)
+    instance = await machinery.runtime.start(environment, golden, CACHE, 1)
+    try:
+        script = "setsid sleep 600 & sleep 600 & echo begun; wait"
+        done = await instance.run(["/bin/sh", "-c", script], limit_s=2)
+        assert done.timed_out
+        assert done.exit_code == 137
+        assert done.stdout == b"begun\n"
+        names = {process.argv[0] for process in await instance.subject().processes()}
+        assert "sleep" not in names
+        assert await instance.alive()
+        long = await instance.run(["/bin/sh", "-c", "yes | head -c 3000000"], output_bytes=1000)
+        assert (len(long.stdout), long.truncated) == (1000, True)
+    finally:
+        await instance.close()
+
+
+async def test_volumes_that_an_image_declares_are_ours_and_go_with_the_container(machinery: Any, redis_image: str) -> None:
+    environment = cache(redis_image)
+    before = volumes()
+    golden = await machinery.runtime.build(environment)
+    instance = await machinery.runtime.start(environment, golden, CACHE, 1)
+    try:
+        subject = instance.subject()
+        assert isinstance(subject, HasContainers)
+        assert list(await subject.container("cache").volumes()) == ["/data"]
+        anonymous = [name for name in volumes() - before if not name.startswith("autoclave-")]
+        assert anonymous == []
+    finally:
+        await instance.close()
+    assert not {name for name in volumes() - before if name.startswith("autoclave-")}
+
+
+def volumes() -> set[str]:
+    found = subprocess.run(["docker", "volume", "ls", "--quiet"], capture_output=True, text=True, check=True, timeout=60)
+    return set(found.stdout.split())
+
+
+async def test_an_image_that_does_not_come_up_says_what_it_said(machinery: Any, debian: str) -> None:
+    resource = {"kind": "container", "image": debian, "command": ["/bin/sh", "-c", "echo no licence found >&2; exit 4"]}
+    environment = envs.define({"name": "broken", "version": "1", "resources": {"broken": resource}}, Path("/"))
+    with pytest.raises(EnvironmentInvalid, match=r"ended with 4.*no licence found"):
+        await machinery.runtime.build(environment)
+
+
+async def test_another_runtime_says_that_it_cannot(settings: Any, redis_image: str) -> None:
+    with pytest.raises(RuntimeUnavailable, match="only the docker runtime"):
+        await cache(redis_image).resources[0].seed(None)  # type: ignore[arg-type]
+
+
+async def test_what_cannot_be_carried_over_is_named(nginx_image: str, tmp_path: Path) -> None:
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.wait_strategies import HealthcheckWaitStrategy
+
+    container = (
+        DockerContainer(nginx_image)
+        .with_exposed_ports("53/udp")
+        .with_volume_mapping("/var/run/docker.sock", "/var/run/docker.sock")
+        .with_kwargs(privileged=True)
+        .waiting_for(HealthcheckWaitStrategy())
+    )
+    with pytest.raises(EnvironmentInvalid) as caught:
+        envs.from_testcontainer(container, name="web")
+    said = " ".join(caught.value.problems)
+    assert all(word in said for word in ("53/udp", "docker.sock", "privileged", "HealthcheckWaitStrategy"))
+
+
+def test_a_capability_that_leads_out_is_refused() -> None:
+    with pytest.raises(EnvironmentInvalid, match="SYS_ADMIN"):
+        cache("any", resources={"cache": {"kind": "container", "image": "any", "capabilities": ["SYS_ADMIN"]}})
