@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from probes.browser import shared
 from probes.browser.clipboard import read_clipboard
 from probes.browser.live import read_live
 from probes.browser.profile import read_profile
@@ -12,6 +13,7 @@ from probes.manifest import Digests, read_whole
 from probes.probe import Findings, ProbeContext
 from sandbox.aio import in_thread
 from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
+from sandbox.ports import Sharing
 from sandbox.resources.browser import cdp
 
 PROFILE = "profile"
@@ -42,21 +44,37 @@ class BrowserProbe:
     def depth_of(self, field: str, *, in_place: bool) -> Depth | None:
         return Depth.DEEP if field.startswith((PROFILE, "clipboard")) and not in_place else Depth.QUICK
 
+    def of_instance(self, field: str) -> bool:
+        return shared.of_instance(field)
+
     async def read(self, context: ProbeContext) -> Findings:
         async with cdp.connect(context.subject.endpoint(self.resource), timeout=context.limit_s) as browser:
-            fields = await read_live(browser)
-            if context.thorough:
+            sharing = context.sharing
+            fields = await (read_live(browser) if sharing is None else shared.read_shared(browser, sharing))
+            thorough = context.thorough and (sharing is None or sharing.own is None)
+            if thorough:
                 fields |= await read_clipboard(browser)
-        fields |= await in_thread(self._downloads, context)
-        if not context.thorough:
+        fields |= await in_thread(self._downloads, context, sharing)
+        if not thorough:
             return Findings(fields=fields)
         found, problems = await in_thread(read_profile, context.subject.tree(self.resource, PROFILE))
         return Findings(fields={**fields, **found}, problems=tuple(problems))
 
-    def _downloads(self, context: ProbeContext) -> dict[str, str]:
+    def _downloads(self, context: ProbeContext, sharing: Sharing | None) -> dict[str, str]:
+        """Of a part, its own directory; of a shared browser as a whole, what is in nobody's."""
         tree = context.subject.tree(self.resource, "downloads")
-        found = read_whole(tree, self.digests, lambda path: False)
-        return {f"downloads/{name}": text for name, text in found.items()}
+        own = None if sharing is None or sharing.own is None else sharing.own.name
+        others = frozenset(() if sharing is None or own is not None else sharing.names)
+
+        def skip(path: str) -> bool:
+            top = path.partition("/")[0]
+            return top in others or own not in (None, top)
+
+        found = read_whole(tree, self.digests, skip)
+        if own is None:
+            return {f"downloads/{name}": text for name, text in found.items()}
+        inside = {n.removeprefix(f"{own}/"): text for n, text in found.items() if n.startswith(f"{own}/")}
+        return {f"{shared.OWN}downloads/{name}": text for name, text in inside.items()}
 
 
 def create(spec: ProbeSpec, environment: EnvironmentSpec) -> BrowserProbe:

@@ -1,0 +1,61 @@
+"""Reading a browser that several namespaces share: one part of it, or the whole.
+
+A part is a context. Which context is whose is asked of the relay, never of the browser. What belongs to no part is the browser's,
+and no holder may change it: its default context, its profile, its clipboard, and the absence of any further context.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from probes.browser.live import cookie_fields, target_fields
+from sandbox.ports import Part, Sharing
+from sandbox.resources.browser.cdp import Cdp
+
+OWN = "(own) "
+_SETTLE_S = 5.0  # a context that waits for the next part is being opened
+
+
+def of_instance(field: str) -> bool:
+    """True for a field that belongs to the browser as a whole."""
+    return not field.startswith(OWN)
+
+
+async def read_shared(browser: Cdp, sharing: Sharing) -> dict[str, str]:
+    """Read what is due in this scope, without opening anything."""
+    version = await browser.call("Browser.getVersion")
+    fields = {"browser": str(version.get("product", "")), "user agent": str(version.get("userAgent", ""))}
+    known = await browser.call("Relay.parts")
+    targets = (await browser.call("Target.getTargets", {"filter": [{}]}))["targetInfos"]
+    contexts = (await browser.call("Target.getBrowserContexts"))["browserContextIds"]
+    default = [t for t in targets if t.get("browserContextId") not in contexts]
+    fields |= target_fields(default)
+    fields |= cookie_fields((await browser.call("Storage.getCookies"))["cookies"])
+    if sharing.own is None:
+        return fields | {"contexts of nobody": await _of_nobody(browser, sharing)}
+    return fields | await _own(browser, sharing.own, known, targets)
+
+
+async def _own(browser: Cdp, part: Part, known: Mapping[str, Any], targets: list[Mapping[str, Any]]) -> dict[str, str]:
+    context = known["parts"].get(part.name)
+    if context is None:
+        return {f"{OWN}context": "there is none"}
+    found = target_fields([t for t in targets if t.get("browserContextId") == context])
+    found |= cookie_fields((await browser.call("Storage.getCookies", {"browserContextId": context}))["cookies"])
+    return {f"{OWN}context": "there", **{f"{OWN}{name}": text for name, text in found.items()}}
+
+
+async def _of_nobody(browser: Cdp, sharing: Sharing) -> str:
+    """Count the contexts that are neither a part's nor the one that waits, once those in the making are made."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + _SETTLE_S
+    while True:
+        known = await browser.call("Relay.parts")
+        contexts = set((await browser.call("Target.getBrowserContexts"))["browserContextIds"])
+        strangers = [name for name in known["parts"] if name not in sharing.names]
+        left = contexts - set(known["parts"].values()) - {known["spare"]}
+        if not (left or strangers) or loop.time() > end:
+            return str(len(left) + len(strangers))
+        await asyncio.sleep(0.05)

@@ -1,0 +1,206 @@
+"""The relay beside a browser: what it lets through, to whom it leads what comes back, and how it speaks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.resources.browser.relay import websocket
+from sandbox.resources.browser.relay.filtering import Denied, judge
+from sandbox.resources.browser.relay.parts import Part
+from sandbox.resources.browser.relay.sharing import Sharing
+
+
+def judged(method: str, params: dict[str, Any] | None = None, *, session: bool = False) -> dict[str, Any]:
+    return judge(method, params or {}, session=session, context="mine", targets={"t1"}, downloads="/down/mine")
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "session"),
+    [
+        ("Target.createBrowserContext", {}, False),
+        ("Target.disposeBrowserContext", {"browserContextId": "mine"}, False),
+        ("Target.createTarget", {"url": "http://a/", "browserContextId": "theirs"}, False),
+        ("Target.createTarget", {"url": "file:///etc/passwd"}, False),
+        ("Target.createTarget", {"url": "chrome://settings/"}, False),
+        ("Target.attachToTarget", {"targetId": "theirs", "flatten": True}, False),
+        ("Target.attachToBrowserTarget", {}, False),
+        ("Target.exposeDevToolsProtocol", {"targetId": "t1"}, False),
+        ("Target.attachToBrowserTarget", {}, True),
+        ("Storage.getCookies", {"browserContextId": "theirs"}, False),
+        ("Storage.getCookies", {"browserContextId": "theirs"}, True),
+        ("Browser.grantPermissions", {"permissions": ["geolocation", "clipboardReadWrite"]}, False),
+        ("Browser.grantPermissions", {}, False),
+        ("Browser.setPermission", {"permission": {"name": "clipboard-write"}, "setting": "granted"}, True),
+        ("Browser.crash", {}, True),
+        ("SystemInfo.getProcessInfo", {}, False),
+        ("Tracing.start", {}, True),
+        ("Extensions.loadUnpacked", {"path": "/tmp"}, False),
+        ("Tethering.bind", {"port": 1}, True),
+        ("Page.navigate", {"url": "FILE:///etc/passwd"}, True),
+        ("Page.navigate", {"url": "view-source:file:///etc/passwd"}, True),
+        ("DOM.setFileInputFiles", {"files": ["/srv/browser/downloads/other/x"], "nodeId": 1}, True),
+        ("Input.dispatchDragEvent", {"type": "drop", "data": {"items": [], "files": ["/etc/passwd"]}}, True),
+        ("Runtime.evaluate", {"expression": "1"}, False),
+        ("Unheard.of", {}, True),
+    ],
+)
+def test_what_reaches_past_the_own_context_is_refused(method: str, params: dict[str, Any], session: bool) -> None:
+    with pytest.raises(Denied):
+        judged(method, params, session=session)
+
+
+def test_calls_are_narrowed_to_the_own_context() -> None:
+    assert judged("Storage.getCookies") == {"browserContextId": "mine"}
+    assert judged("Target.createTarget", {"url": "http://a/"})["browserContextId"] == "mine"
+    assert judged("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": "/etc"})["downloadPath"] == "/down/mine"
+    assert judged("Page.setDownloadBehavior", {"downloadPath": "/etc"}, session=True)["downloadPath"] == "/down/mine"
+    key = judged("Input.dispatchKeyEvent", {"type": "keyDown", "commands": ["Paste", "selectAll"]}, session=True)
+    assert key["commands"] == ["selectAll"]
+
+
+def test_what_a_page_needs_goes_on_as_it_is() -> None:
+    for method, params, session in (
+        ("Target.attachToTarget", {"targetId": "t1", "flatten": True}, False),
+        ("Target.setAutoAttach", {"autoAttach": True}, False),
+        ("Page.navigate", {"url": "http://a/"}, True),
+        ("Runtime.evaluate", {"expression": "1"}, True),
+        ("DOM.setFileInputFiles", {"files": []}, True),
+    ):
+        assert judged(method, params, session=session) == params
+
+
+class Listener:
+    """A client that keeps what it is told."""
+
+    def __init__(self, context: str | None = None) -> None:
+        self.context = context
+        self.heard: list[dict[str, Any]] = []
+
+    def deliver(self, message: dict[str, Any]) -> None:
+        self.heard.append(message)
+
+
+class Chromium:
+    """Answers what the relay asks of the browser's pipe."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.sharing = Sharing(self._said)
+        self._sessions = iter(f"s{n}" for n in range(100))
+
+    def _said(self, data: bytes) -> None:
+        call = json.loads(data[:-1])
+        self.asked.append(call)
+        if call["method"] == "Target.attachToBrowserTarget":
+            self.tell({"id": call["id"], "result": {"sessionId": next(self._sessions)}})
+
+    def tell(self, message: dict[str, Any]) -> None:
+        self.sharing.received(json.dumps(message).encode())
+
+    def event(self, session: str, method: str, **params: Any) -> None:
+        self.tell({"method": method, "params": params, "sessionId": session})
+
+
+async def test_each_client_hears_of_its_own_sessions_alone() -> None:
+    browser, one, two = Chromium(), Listener(), Listener()
+    await browser.sharing.join(one)
+    await browser.sharing.join(two)
+    browser.event("s0", "Target.attachedToTarget", sessionId="page", targetInfo={"targetId": "t"})
+    browser.event("page", "Page.loadEventFired")
+    assert [m.get("method") for m in one.heard] == ["Target.attachedToTarget", "Page.loadEventFired"]
+    assert "sessionId" not in one.heard[0]
+    assert one.heard[1]["sessionId"] == "page"
+    assert two.heard == []
+
+    browser.sharing.ask(two, {"id": 7, "method": "Runtime.evaluate", "sessionId": "page"})
+    assert two.heard[-1]["id"] == 7
+    assert "not found" in two.heard[-1]["error"]["message"]
+
+    browser.sharing.ask(one, {"id": 7, "method": "Browser.getVersion"})
+    asked = browser.asked[-1]
+    assert (asked["sessionId"], asked["id"] == 7) == ("s0", False)
+    browser.tell({"id": asked["id"], "result": {"product": "x"}, "sessionId": "s0"})
+    assert one.heard[-1] == {"id": 7, "result": {"product": "x"}}
+
+
+async def test_a_client_of_one_context_is_not_given_a_page_of_another_and_that_page_goes_on() -> None:
+    browser, one = Chromium(), Listener(context="mine")
+    await browser.sharing.join(one)
+    browser.event("s0", "Target.attachedToTarget", sessionId="p1", targetInfo={"targetId": "t", "browserContextId": "theirs"})
+    assert one.heard == []
+    assert [(c["method"], c["sessionId"]) for c in browser.asked[-2:]] == [
+        ("Runtime.runIfWaitingForDebugger", "p1"),
+        ("Target.detachFromTarget", "s0"),
+    ]
+    browser.event("p1", "Page.loadEventFired")
+    browser.event("s0", "Target.attachedToTarget", sessionId="p2", targetInfo={"targetId": "u", "browserContextId": "mine"})
+    assert [m["method"] for m in one.heard] == ["Target.attachedToTarget"]
+
+
+async def test_a_client_that_left_hears_no_more() -> None:
+    browser, one = Chromium(), Listener()
+    await browser.sharing.join(one)
+    browser.event("s0", "Target.attachedToTarget", sessionId="page", targetInfo={"targetId": "t"})
+    browser.sharing.ask(one, {"id": 1, "method": "Browser.getVersion"})
+    pending = browser.asked[-1]["id"]
+    leaving = asyncio.ensure_future(browser.sharing.leave(one))
+    await asyncio.sleep(0)
+    assert browser.asked[-1]["method"] == "Target.detachFromTarget"
+    browser.tell({"id": browser.asked[-1]["id"], "result": {}})
+    await leaving
+    one.heard.clear()
+    browser.event("page", "Page.loadEventFired")
+    browser.tell({"id": pending, "result": {}})
+    assert one.heard == []
+
+
+def test_a_part_admits_its_holder_until_it_is_fenced() -> None:
+    part = Part("ns_1", "secret", "context", "/down")
+    assert part.admits("secret")
+    assert not part.admits("other")
+    part.open = False
+    assert not part.admits("secret")
+
+
+GREETING = b"GET /part/ns_1 HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
+
+
+def test_a_greeting_is_answered_as_the_standard_says() -> None:
+    path, secret, answer = websocket.greeting(GREETING + b"\r\nX-Autoclave-Secret: s3")
+    assert (path, secret) == ("/part/ns_1", "s3")
+    assert b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" in answer
+
+
+@pytest.mark.parametrize("line", [b"\r\nOrigin: http://portal.test", b"\r\norigin: null"])
+def test_a_page_may_not_come_in(line: bytes) -> None:
+    with pytest.raises(websocket.Refused):
+        websocket.greeting(GREETING + line)
+
+
+def masked(kind: int, payload: bytes, *, final: bool = True) -> bytes:
+    mask = b"\x01\x02\x03\x04"
+    size = len(payload)
+    head = bytes([(0x80 if final else 0) | kind])
+    length = bytes([0x80 | size]) if size < 126 else bytes([0xFE]) + size.to_bytes(2, "big")
+    return head + length + mask + bytes(b ^ mask[i % 4] for i, b in enumerate(payload))
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=5), st.integers(1, 50))
+def test_messages_arrive_whole_however_they_are_cut(messages: list[bytes], step: int) -> None:
+    data = b"".join(masked(1, m[: len(m) // 2], final=False) + masked(9, b"p") + masked(0, m[len(m) // 2 :]) for m in messages)
+    frames, found = websocket.Frames(), []
+    for at in range(0, len(data), step):
+        found += frames.feed(data[at : at + step])
+    assert [payload for kind, payload in found if kind == websocket.TEXT] == messages
+    assert sum(kind == websocket.PING for kind, _ in found) == len(messages)
+
+
+def test_a_frame_without_a_mask_is_refused() -> None:
+    with pytest.raises(websocket.Refused):
+        websocket.Frames().feed(websocket.frame(websocket.TEXT, b"x"))
