@@ -73,6 +73,7 @@ git reset -q --hard "$base"
 git clean -q -ffdx
 git stash clear
 git for-each-ref --format='%(refname)' | while read -r ref; do [ "$ref" = refs/heads/main ] || git update-ref -d "$ref"; done
+rm -f .git/ORIG_HEAD
 """
 
 

@@ -28,6 +28,7 @@ Need = Callable[[str, str], None]
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.usefixtures("nothing_left")]
 METHODS = ("btrfs", "reflink", "overlay", "copy")
+IMAGE_OF = "autoclave-test-image-"  # and the number of the process that mounted it
 IMAGES = {"btrfs": ("mkfs.btrfs", "-q"), "reflink": ("mkfs.xfs", "-q", "-m", "reflink=1")}
 SEED = """
 set -e
@@ -63,6 +64,30 @@ def images() -> Iterator[dict[str, Path]]:
         shutil.rmtree(place.parent)
 
 
+def remove_images_of_ended_runs() -> None:
+    """A run that was killed could not unmount its own."""
+    for base in Path("/var/tmp").glob(f"{IMAGE_OF}*"):
+        number = base.name.removeprefix(IMAGE_OF).split("-")[0]
+        if number.isdigit() and not Path("/proc", number).exists():
+            subprocess.run(["umount", "--quiet", str(base / "mnt")], check=False, capture_output=True)
+            if not os.path.ismount(base / "mnt"):
+                shutil.rmtree(base, ignore_errors=True)
+
+
+def test_images_of_a_killed_run_are_removed_by_the_next(need: Need) -> None:
+    if os.geteuid() != 0:
+        need("root", "only root mounts images")
+    process = subprocess.Popen(["true"])
+    process.wait()
+    base = Path(tempfile.mkdtemp(prefix=f"{IMAGE_OF}{process.pid}-", dir="/var/tmp"))
+    own = Path(tempfile.mkdtemp(prefix=f"{IMAGE_OF}{os.getpid()}-", dir="/var/tmp"))
+    (base / "mnt").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", str(base / "mnt")], check=True)
+    remove_images_of_ended_runs()
+    assert (base.exists(), own.exists()) == (False, True)
+    own.rmdir()
+
+
 def mounted_image(images: dict[str, Path], method: str, need: Need) -> Path:
     if method in images:
         return images[method]
@@ -70,7 +95,8 @@ def mounted_image(images: dict[str, Path], method: str, need: Need) -> Path:
         need(method, "only root can mount an image")
     if shutil.which(IMAGES[method][0]) is None:
         need(method, f"no {IMAGES[method][0]} (apt-get install btrfs-progs xfsprogs)")
-    base = Path(tempfile.mkdtemp(prefix="autoclave-test-", dir="/var/tmp"))
+    remove_images_of_ended_runs()
+    base = Path(tempfile.mkdtemp(prefix=f"{IMAGE_OF}{os.getpid()}-", dir="/var/tmp"))
     base.chmod(0o755)
     with (base / "image").open("wb") as image:
         image.truncate(400_000_000)

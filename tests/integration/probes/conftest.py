@@ -174,8 +174,20 @@ class Farm:
             yield server.start()
         finally:
             server.stop()
-            shutil.rmtree(server.data)
-            shutil.rmtree(server.sockets)
+            remove(server.data)
+            remove(server.sockets)
+
+
+def remove(path: Path) -> None:
+    """Remove a directory from which the last of an ended server's children may just be removing files, too."""
+    end = time.monotonic() + 30
+    while path.exists():
+        try:
+            shutil.rmtree(path)
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.01)
 
 
 def make_room(path: Path) -> None:

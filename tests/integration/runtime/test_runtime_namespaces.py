@@ -167,6 +167,21 @@ async def test_clean_undoes_what_a_careful_author_would(begin: Begin, world_chan
     assert await ask(instance, "show search_path") == "public, pg_catalog"
     found = await shell(instance, "cd code; git log --all --format=%s; git status --short --ignored; ls -A ~ ..; ls ../docs")
     assert found == "The world\n..:\ncode\ndocs\n\n/home/agent:\nguide"
+    assert await shell(instance, "cd code; ls .git | grep -c _HEAD") == "0"  # git reset writes ORIG_HEAD
+
+
+@pytest.mark.parametrize("method", ["clean", "hook"])
+async def test_shared_memory_and_queues_die_with_the_agents_sandbox_also_in_place(
+    begin: Begin, world_changed: Any, method: str
+) -> None:
+    """No probe reads them: they belong to an IPC namespace that no reset keeps."""
+    instance = await begin(world_changed(method=method, hook=("true",)))
+    await shell(instance, "ipcmk -M 4096; ipcmk -Q; ipcmk -S 1; echo x > /dev/shm/left")
+    seen = "tail -qn +2 /proc/sysvipc/shm /proc/sysvipc/msg /proc/sysvipc/sem | wc -l; ls -A /dev/shm"
+    assert (await shell(instance, seen)).split() == ["3", "left"]
+    await instance.revoke()
+    await instance.reset_in_place(2, hook=None if method == "clean" else ("true",))
+    assert (await shell(instance, seen)).split() == ["0"]
 
 
 async def test_a_dead_server_is_noticed_and_brought_back_by_restore(instance: Instance, built: Any) -> None:
