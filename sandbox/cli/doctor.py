@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,28 @@ def _home(settings: Settings) -> Iterator[Finding]:
     yield Finding(name="home", ok=True, detail=f"{settings.home}: {ledger}; {running}")
 
 
-LOOKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (_machine, _packages, _namespaces, _programs, _storage, _home)
+def _browser(settings: Settings) -> Iterator[Finding]:
+    from sandbox.resources.browser.program import chromium
+
+    try:
+        found = chromium(settings)
+        yield Finding(name="chromium", ok=True, detail=f"{found.version} ({found.host})", needed=False)
+    except RuntimeUnavailable as error:
+        yield Finding(name="chromium", ok=False, detail=error.message, fix=error.fix, needed=False)
+    there = find_spec("playwright") is not None
+    fix = "pip install 'autoclave[browser]'"
+    yield Finding(name="playwright", ok=there, detail="for session.page()" if there else "not installed", fix=fix, needed=False)
+
+
+LOOKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
+    _machine,
+    _packages,
+    _namespaces,
+    _programs,
+    _browser,
+    _storage,
+    _home,
+)
 
 
 def _table(found: list[Finding], settings: Settings) -> Any:
