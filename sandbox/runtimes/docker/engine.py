@@ -74,6 +74,7 @@ class Engine:
         self._clients: set[Any] = set()
         self._version: str | None = None
         self._places = asyncio.Semaphore(self.limits.calls)
+        self.alone = asyncio.Lock()  # for what must be asked and done in one
         self._creations = asyncio.Semaphore(self.limits.creations)
         self._facts: EngineFacts | None = None
         self._closed = False

@@ -12,23 +12,18 @@ _OPTIONS = {"com.docker.network.bridge.enable_icc": "false", "com.docker.network
 
 
 async def ensure(engine: Engine) -> str:
-    """Return the name of this home's network; make it at its first use. It goes with the first sweep that finds it unused."""
+    """Return the id of this home's network; make it at its first use."""
     name = f"autoclave-{engine.home}"
     labels = {HOME: engine.home, PART: "network", OWNER: name}
 
-    def work(client: Any) -> None:
-        from docker import errors
-
-        if not client.networks(names=[name], filters={"label": f"{HOME}={engine.home}"}):
-            try:
-                client.create_network(name, driver="bridge", options=_OPTIONS, labels=labels, check_duplicate=True)
-            except errors.APIError as error:
-                if error.status_code != 409:  # another call was first
-                    raise
+    def work(client: Any) -> str:
+        there = client.networks(names=[name], filters={"label": f"{HOME}={engine.home}"})
+        made = there[0] if there else client.create_network(name, driver="bridge", options=_OPTIONS, labels=labels)
+        return str(made["Id"])
 
     engine.held.add(name)
-    await engine.call(work, doing="making the network of published ports")
-    return name
+    async with engine.alone:  # an engine makes a second one of that name without a word
+        return await engine.call(work, doing="making the network of published ports")
 
 
 async def remove(engine: Engine) -> None:
