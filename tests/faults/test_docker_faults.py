@@ -223,7 +223,9 @@ class OwnEngine:
         subprocess.run(["mount", "-o", "loop", str(disk), str(self.data)], check=True, timeout=60)
 
     async def start(self) -> None:
-        command = ["dockerd", "--host", self.address.url, "--data-root", str(self.data), "--exec-root", str(self._top / "exec")]
+        # In a network namespace of its own: with `--bridge=none` it would delete docker0, which is another engine's.
+        command = ["unshare", "--net", "dockerd", "--host", self.address.url, "--data-root", str(self.data)]
+        command += ["--exec-root", str(self._top / "exec")]
         command += ["--pidfile", str(self._top / "pid"), "--group", "root", "--bridge=none", "--iptables=false"]
         self._process = self._begin(command)
         async with asyncio.timeout(120):
