@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import itertools
 import os
 import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -58,7 +57,7 @@ class Channel(asyncio.Protocol):
         self._name, self._limits, self._env, self._workdir = name, limits, dict(env), workdir
         self._decoder = Decoder()
         self._calls: dict[int, _Call] = {}
-        self._ids = itertools.count(1)
+        self._last = self._former = 0  # ids: the newest call's, and the newest of an earlier channel over this transport
         self._transport: asyncio.Transport | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -74,9 +73,24 @@ class Channel(asyncio.Protocol):
         return channel
 
     @classmethod
-    def over(cls, transport: asyncio.Transport, name: str, *, limits: Limits, env: Mapping[str, str], workdir: str) -> Channel:
-        """Speak over a transport that somebody else reads: what comes is given to `data_received`."""
+    def over(
+        cls,
+        transport: asyncio.Transport,
+        name: str,
+        *,
+        limits: Limits,
+        env: Mapping[str, str],
+        workdir: str,
+        before: Channel | None = None,
+    ) -> Channel:
+        """Speak over a transport that somebody else reads: what comes is given to `data_received`. `before` spoke over it until
+        now: it is let go, and what is still answered to it is dropped."""
         channel = cls(name, limits=limits, env=env, workdir=workdir)
+        if before is not None:
+            channel._former = before._last
+            channel._last = before._last
+            channel._decoder = before._decoder  # it may hold the first half of a frame
+            before._let_go()
         channel.connection_made(transport)
         return channel
 
@@ -191,17 +205,18 @@ class Channel(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def let_go(self, reason: str) -> None:
+    def _let_go(self) -> None:
         """End this channel and leave the transport to its successor."""
         self._transport = None
-        self.fail(reason)
+        self.fail("the sandbox was ended")
 
     # requests
 
     def _begin(self, cap: int, sink: Callable[[bytes], None] | None = None) -> tuple[int, _Call]:
         if self._dead is not None:
             raise self._error()
-        number = next(self._ids) & 0xFFFFFFFF
+        self._last += 1
+        number = self._last & 0xFFFFFFFF
         call = self._calls[number] = _Call(cap, asyncio.get_running_loop().create_future(), sink)
         return number, call
 
@@ -334,6 +349,8 @@ class Channel(asyncio.Protocol):
             return
         call = self._calls.get(frame.id)
         if call is None:
+            if frame.id <= self._former:
+                return
             raise Malformed("an answer to no call")
         if frame.kind in (wire.OUT, wire.ERR, wire.CHUNK):
             call.take(frame.kind, frame.payload)

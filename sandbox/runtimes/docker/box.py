@@ -110,8 +110,6 @@ class DockerBox:
         try:
             await self._done_with(self._container)
         finally:
-            if self._channel is not None:
-                self._channel.let_go("the sandbox was ended")
             if self._main >= 0:
                 os.close(self._main)
                 self._main = -1

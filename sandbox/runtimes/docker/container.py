@@ -105,9 +105,7 @@ class Container:
 
     def speak(self, name: str, *, limits: Limits, env: Mapping[str, str], workdir: str) -> Channel:
         """Return a command channel of its own for the next user; the one before it is at its end."""
-        if self._channel is not None:
-            self._channel.let_go("the sandbox was ended")
-        self._channel = Channel.over(self._line.transport, name, limits=limits, env=env, workdir=workdir)
+        self._channel = Channel.over(self._line.transport, name, limits=limits, env=env, workdir=workdir, before=self._channel)
         self._line.give_to(self._channel)
         if self._line.ended.is_set():
             self._channel.fail("the container has ended")
@@ -124,9 +122,10 @@ class Container:
     async def as_new(self) -> str:
         """End every process but the first, remove what they shared, take the mounts away; return why it may not be used again, ""
         where it may: nothing of what was there can be told from a container that was just started."""
-        if self._channel is None or self.order.slots is None:
+        if self.order.slots is None:
             return "it was made for one use"
-        left = await self._channel.renew()
+        channel = self.speak("container " + self.id[:12], limits=self.order.shape.limits, env={}, workdir="/")
+        left = await channel.renew()
         await in_thread(self.order.slots.empty)
         if left:
             return f"something is left in its IPC namespace: {left[0].decode('ascii', 'replace')}"
