@@ -18,9 +18,11 @@ def compare(
     *,
     depth_of: DepthOf,
     partial: bool = False,
+    shared: Callable[[str], bool] = lambda _: False,
 ) -> list[Mismatch]:
     """Return one mismatch for each field that differs; None stands for absent. `partial`: the reading broke off, so what is
-    absent from it says nothing. A listing gives one mismatch for each line that differs."""
+    absent from it says nothing. `shared` says which fields belong to a shared instance. A listing gives one mismatch for each
+    line that differs."""
     found: list[Mismatch] = []
     for name in sorted(actual if partial else expected.keys() | actual.keys()):
         before, after = expected.get(name), actual.get(name)
@@ -28,7 +30,7 @@ def compare(
             continue
         depth = depth_of(name) or Depth.QUICK
         for field, left, right in _differences(name, before, after):
-            found.append(Mismatch(probe=probe, field=field, expected=left, actual=right, depth=depth))
+            found.append(Mismatch(probe=probe, field=field, expected=left, actual=right, depth=depth, shared=shared(name)))
     return found
 
 

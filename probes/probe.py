@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from probes.canonical import digest_of
 from sandbox.model import Depth
-from sandbox.ports import Subject
+from sandbox.ports import SharedSubject, Sharing, Subject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,11 @@ class ProbeContext:
         return self.depth is Depth.DEEP
 
     @property
+    def sharing(self) -> Sharing | None:
+        """Whose fields are read where several namespaces share an instance; None where the instance has one namespace."""
+        return sharing_of(self.subject)
+
+    @property
     def thorough(self) -> bool:
         """True where everything that may have changed is read: at depth deep, and after hook or clean also at depth quick."""
         return self.deep or self.in_place
@@ -72,6 +77,18 @@ class Probe(Protocol):
         """Return the depth at which a field is read, None where it is not read in this situation. Depends on nothing else."""
 
     async def read(self, context: ProbeContext) -> Findings: ...
+
+
+@runtime_checkable
+class SharedProbe(Probe, Protocol):
+    """A probe that knows what a shared instance has as a whole. The others read what a namespace has to itself."""
+
+    def of_instance(self, field: str) -> bool:
+        """True where a field that is read for a namespace belongs to its shared instance: no holder may change it."""
+
+
+def sharing_of(subject: Subject) -> Sharing | None:
+    return subject.sharing if isinstance(subject, SharedSubject) else None
 
 
 ReadFunction = Callable[[ProbeContext], Awaitable[Mapping[str, str]]]

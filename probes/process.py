@@ -51,6 +51,10 @@ class ProcessProbe:
     def depth_of(self, field: str, *, in_place: bool) -> Depth | None:
         return Depth.QUICK
 
+    def of_instance(self, field: str) -> bool:
+        """A namespace's sandbox is its own; the server's processes are read with the instance as a whole."""
+        return False
+
     async def read(self, context: ProbeContext) -> Findings:
         """Read until it is as the baseline says, for a process that is just going or coming is given a moment; with none, until
         it has stood still."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from probes.baseline import fields_of, settle
 from probes.canonical import digest_of
 from probes.compare import compare, is_volatile, strip
-from probes.probe import Findings, Probe, ProbeContext
+from probes.probe import Findings, Probe, ProbeContext, SharedProbe, sharing_of
 from sandbox.clock import SystemClock
 from sandbox.errors import BaselineUnstable
 from sandbox.model import Baseline, CheckPolicy, Depth, Mismatch, Problem, Verdict, VerdictStatus, VolatileField
@@ -62,7 +62,8 @@ class ProbeVerifier:
     async def record(self, subjects: Sequence[Subject], rebuilt: Subject | None, *, key: str) -> Baseline:
         clones = [await self._recorded(subject) for subject in subjects]
         drift = await self._recorded(rebuilt) if rebuilt is not None else None
-        return settle(self._probes, clones, drift, key=key, volatile=self._volatile, recorded=self._clock.now())
+        due = self._due(subjects[0]) if subjects else self._probes
+        return settle(due, clones, drift, key=key, volatile=self._volatile, recorded=self._clock.now())
 
     async def check(self, subject: Subject, baseline: Baseline, depth: Depth) -> Verdict:
         began = self._clock.monotonic()
@@ -84,7 +85,14 @@ class ProbeVerifier:
             wanted = self._wanted(read.probe, baseline, expected, depth, subject.in_place)
             mismatches += [
                 m
-                for m in compare(read.probe.name, wanted, actual, depth_of=depth_of, partial=bool(read.findings.problems))
+                for m in compare(
+                    read.probe.name,
+                    wanted,
+                    actual,
+                    depth_of=depth_of,
+                    partial=bool(read.findings.problems),
+                    shared=_whose(read.probe, subject),
+                )
                 if not is_volatile(read.probe.name, m.field, baseline.volatile)
             ]
         status = VerdictStatus.INCONCLUSIVE if problems else VerdictStatus.MISMATCH if mismatches else VerdictStatus.CLEAN
@@ -108,6 +116,12 @@ class ProbeVerifier:
                 self._expected.clear()
             self._expected[key] = _due(fields, depth_of=partial(probe.depth_of, in_place=in_place), depth=depth)
         return self._expected[key]
+
+    def _due(self, subject: Subject) -> tuple[Probe, ...]:
+        """Of a shared instance as a whole, those read that know it as a whole."""
+        sharing = sharing_of(subject)
+        whole = sharing is not None and sharing.own is None
+        return tuple(p for p in self._probes if not whole or isinstance(p, SharedProbe))
 
     async def _recorded(self, subject: Subject) -> dict[str, Mapping[str, str]]:
         reads = await self._read(subject, Depth.DEEP, None)
@@ -137,7 +151,7 @@ class ProbeVerifier:
                 )
                 results[probe.name] = await _attempt(probe, context)
 
-        due = [p for p in self._probes if depth.covers(p.depth)]
+        due = [p for p in self._due(subject) if depth.covers(p.depth)]
         for probe in due:
             if probe.alone:
                 await one(probe)
@@ -180,6 +194,14 @@ def _due(fields: Mapping[str, str], *, depth_of: Any, depth: Depth) -> dict[str,
     return {n: t for n, t in fields.items() if (at := depth_of(n)) is not None and depth.covers(at)}
 
 
+def _whose(probe: Probe, subject: Subject) -> Callable[[str], bool]:
+    """Return which fields belong to a shared instance."""
+    sharing = sharing_of(subject)
+    if sharing is None or not isinstance(probe, SharedProbe):
+        return lambda _: False
+    return (lambda _: True) if sharing.own is None else probe.of_instance
+
+
 def _identity(subject: Subject) -> tuple[list[Mismatch], list[Problem]]:
     """Judge the physical proof, which a replaced state must have."""
     if subject.in_place:
@@ -196,6 +218,8 @@ def _identity(subject: Subject) -> tuple[list[Mismatch], list[Problem]]:
 def _in_force(subject: Subject, depth: Depth) -> Mapping[str, Any]:
     proof = subject.proof
     scope = "in place: servers and files of the agent's were not replaced" if subject.in_place else "replaced"
+    if sharing_of(subject) is not None:
+        scope = str(subject.in_force.get("reset_scope", "the whole of a shared instance"))
     return {
         **subject.in_force,
         "depth": depth.value,

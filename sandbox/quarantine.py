@@ -114,9 +114,17 @@ def own_part(verdict: Verdict) -> Verdict:
     return replace(verdict, status=status, mismatches=own)
 
 
-def concerns_instance(verdict: Verdict) -> bool:
-    """True where a field of the shared instance differs."""
-    return any(m.shared for m in verdict.mismatches)
+def is_empty(reach: Window) -> bool:
+    """True where no lease lies in it."""
+    return reach.after >= reach.through
+
+
+def concerns_instance(verdict: Verdict, marks: Marks, position: int, *, was_ready: bool) -> bool:
+    """True where a field of the shared instance differs; and where one of the namespace's own does although it was ready and nobody
+    used it since: then somebody on another namespace changed it."""
+    if any(m.shared for m in verdict.mismatches):
+        return True
+    return was_ready and bool(verdict.mismatches) and is_empty(window(verdict, marks, position))
 
 
 def advanced(verdict: Verdict, marks: Marks, position: int) -> Marks:

@@ -8,7 +8,7 @@ CAST that a table's owner may create.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import psycopg
@@ -54,6 +54,7 @@ PINNED: Mapping[str, str] = {
     "event_triggers": "off",  # a login trigger would run in our session; PostgreSQL 17 and later
 }
 SINCE = {"event_triggers": 170_000, "client_connection_check_interval": 140_000}
+HOMES = ("postgres", "template1")  # where to look first for what belongs to the whole server
 BEGIN = "begin isolation level repeatable read read only"
 NOTHING_WRITTEN = "select pg_catalog.pg_current_xact_id_if_assigned() is null"
 
@@ -69,6 +70,21 @@ async def session(
         yield connection
     finally:
         await connection.close()
+
+
+@asynccontextmanager
+async def anywhere(context: ProbeContext, resource: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    """Open a session in a database that is there on every server, else in the endpoint's own (one may have been dropped)."""
+    async with AsyncExitStack() as stack:
+        for database in HOMES:
+            try:
+                connection = await stack.enter_async_context(session(context, resource, database))
+                break
+            except psycopg.OperationalError:
+                continue
+        else:
+            connection = await stack.enter_async_context(session(context, resource))
+        yield connection
 
 
 async def read_only(connection: psycopg.AsyncConnection[Any], *statements: str) -> list[list[tuple[Any, ...]]]:

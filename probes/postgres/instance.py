@@ -7,7 +7,7 @@ equal states, or stay equal between different ones.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import psycopg
@@ -127,18 +127,21 @@ async def read_names(connection: psycopg.AsyncConnection[Any]) -> dict[str, str]
     return _collected(rows)
 
 
-async def read_running(connection: psycopg.AsyncConnection[Any], context: ProbeContext) -> dict[str, str]:
+async def read_running(
+    connection: psycopg.AsyncConnection[Any], context: ProbeContext, shown: Callable[[Mapping[str, str]], dict[str, str]] = dict
+) -> dict[str, str]:
     """Read sessions, background processes and locks. A backend that is just going, or a background process that is just coming,
-    is given a moment: until the reading is as the baseline says, or (where none is) until it has stood still."""
+    is given a moment: until the reading is as the baseline says, or (where none is) until it has stood still. `shown` keeps what is
+    due of it."""
     loop = asyncio.get_running_loop()
     end = loop.time() + SETTLE_S
     wanted = None if context.baseline is None else _running(context.baseline)
-    last, since = await _running_now(connection, context), loop.time()
+    last, since = shown(await _running_now(connection, context)), loop.time()
     pause = 0.002
     while loop.time() < end and (last != wanted if wanted is not None else loop.time() - since < CALM_S):
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, 0.03)
-        now = await _running_now(connection, context)
+        now = shown(await _running_now(connection, context))
         if now != last:
             last, since = now, loop.time()
     return last

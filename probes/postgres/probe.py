@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
-import psycopg
 from pydantic import Field
 
 from probes.canonical import name_of
 from probes.kinds import Options, digest_of_kind, read_options, resource_of
-from probes.postgres import datadir
-from probes.postgres.connection import session
-from probes.postgres.database import read_database, read_filenodes
+from probes.postgres import datadir, shared, sharing
+from probes.postgres.connection import anywhere
+from probes.postgres.databases import read_databases
 from probes.postgres.instance import read_names, read_running
 from probes.probe import Findings, ProbeContext
 from sandbox.aio import in_thread
 from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
 
 LISTED = "select d.datname, d.oid::int8, d.datallowconn from pg_catalog.pg_database d order by 1"
-HOMES = ("postgres", "template1")  # where to look first for what belongs to the whole server
-AT_ONCE = 4
 # Fields of a database that are read at depth deep only, also after hook or clean: they say how rows lie, not what they hold.
 DEEP_ONLY = ("planner/", "orphan files", "files")
 
@@ -60,62 +53,36 @@ class PostgresProbe:
         rest = field.partition("/")[2]
         return Depth.DEEP if rest.startswith(DEEP_ONLY) or rest.endswith("/order") else Depth.QUICK
 
+    def of_instance(self, field: str) -> bool:
+        return sharing.of_instance(field)
+
     async def read(self, context: ProbeContext) -> Findings:
+        if context.sharing is not None:
+            return await shared.read(self, context, context.sharing)
         tree = context.subject.tree(self.resource, self.options.state)
         fields = await in_thread(datadir.read_configuration, tree)
-        async with _anywhere(context, self.resource) as connection:
+        async with anywhere(context, self.resource) as connection:
             fields |= await read_running(connection, context)
             fields |= await read_names(connection)
             databases = await (await connection.execute(LISTED)).fetchall()
         if not context.thorough:
             return Findings(fields=fields)
-        problems: list[str] = []
         wanted = {int(oid): str(n) for n, oid, accepts in databases if accepts and self._wanted(context, str(n))}
         closed = {int(oid): str(n) for n, oid, accepts in databases if not accepts}
-        filenodes: dict[int, frozenset[int]] = {}
-        places = asyncio.Semaphore(AT_ONCE)
-
-        async def one(oid: int, database: str) -> None:
-            async with places:
-                try:
-                    async with session(context, self.resource, database) as connection:
-                        found, trouble = await read_database(connection, database, deep=context.deep)
-                        filenodes[oid] = await read_filenodes(connection) if context.deep else frozenset()
-                except psycopg.Error as error:
-                    found, trouble = {}, [f"db {name_of(database)}: {error.sqlstate or ''} {' '.join(str(error).split())}"]
-            fields.update(found)
-            problems.extend(trouble)
-
-        async with asyncio.TaskGroup() as group:
-            for oid, database in wanted.items():
-                group.create_task(one(oid, database))
+        found = await read_databases(context, self.resource, wanted)
+        fields |= found.fields
         if context.deep:
-            known = {oid: name for oid, name in wanted.items() if oid in filenodes}
-            fields |= await in_thread(datadir.read_everything, tree, {**known, **closed}, filenodes)
+            known = {oid: name for oid, name in wanted.items() if oid in found.filenodes}
+            fields |= await in_thread(datadir.read_everything, tree, {**known, **closed}, found.filenodes)
         else:
             fields |= await in_thread(datadir.read_changed, tree, context.baseline)
-        return Findings(fields=fields, problems=tuple(sorted(problems)))
+        return Findings(fields=fields, problems=found.problems)
 
     def _wanted(self, context: ProbeContext, database: str) -> bool:
         """A database that the baseline does not know is a mismatch by its name already; what it holds adds nothing."""
         if context.baseline is not None and f"databases/{name_of(database)}" not in context.baseline:
             return False
         return not self.options.databases or database in self.options.databases
-
-
-@asynccontextmanager
-async def _anywhere(context: ProbeContext, resource: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-    """Open a session in a database that is there on every server, else in the endpoint's own (one may have been dropped)."""
-    async with AsyncExitStack() as stack:
-        for database in HOMES:
-            try:
-                connection = await stack.enter_async_context(session(context, resource, database))
-                break
-            except psycopg.OperationalError:
-                continue
-        else:
-            connection = await stack.enter_async_context(session(context, resource))
-        yield connection
 
 
 def create(spec: ProbeSpec, environment: EnvironmentSpec) -> PostgresProbe:

@@ -18,6 +18,7 @@ from sandbox.lifecycle import Event, State
 from sandbox.model import (
     CheckId,
     CheckOutcome,
+    InstanceId,
     LineageId,
     NamespaceId,
     NamespaceRecord,
@@ -30,6 +31,7 @@ from sandbox.model import (
 
 CLOSING = "closing"
 FORK = "fork"
+OF_READY = ("recheck", "drain", "audit")  # nobody used it since its last clean check, unless leases say otherwise
 PURPOSES = ("opening", "reset", CLOSING, "recheck", "drain", "audit")
 
 
@@ -98,7 +100,9 @@ class Checks(Store):
             marks = quarantine.Marks(quick=record.quick_mark, deep=record.deep_mark)
             stamp(tx, record, verdict, check, quarantine.advanced(verdict, marks, record.sequence))
             instance = None if record.instance is None else load(tx.db, NamespaceId(record.instance))
-            if instance is not None and quarantine.concerns_instance(verdict):
+            if instance is not None and quarantine.concerns_instance(
+                verdict, marks, record.sequence, was_ready=purpose in OF_READY
+            ):
                 return fail_both(tx, record, instance, verdict, check, marks, window)
             if not verdict.clean:
                 return fail(tx, record, verdict, check, marks, window)
@@ -209,7 +213,8 @@ def fail_instance(tx: Transaction, instance: NamespaceRecord, verdict: Verdict, 
     )
     cause = Cause(reason=quarantine.reason(verdict), check=check, window=reach, note="a field of the shared instance")
     name, lost = hold_back(tx, instance.id, [held_of(row) for row in rows], cause)
-    return CheckOutcome(check=check, quarantined=lost, quarantine=name, recall=reached(tx.db, name))
+    found = InstanceId(instance.id)
+    return CheckOutcome(check=check, quarantined=lost, quarantine=name, recall=reached(tx.db, name), instance=found)
 
 
 def fail_both(
@@ -230,7 +235,7 @@ def fail_both(
         instance = moved(tx, instance, Event.FAILED, note=note)
     outcome = fail_instance(tx, instance, verdict, check)
     own = quarantine.own_part(verdict)
-    if own.clean:
+    if own.clean or quarantine.is_empty(quarantine.window(own, marks, record.sequence)):
         return outcome
     more = fail(tx, record, own, check, marks, policy)
     return replace(outcome, quarantined=(*outcome.quarantined, *more.quarantined))

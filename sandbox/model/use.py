@@ -138,6 +138,7 @@ class CheckOutcome:
     quarantined: tuple[TrajectoryId, ...] = ()
     quarantine: QuarantineId | None = None
     recall: Recall | None = None
+    instance: InstanceId | None = None  # the shared instance that is out of service with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

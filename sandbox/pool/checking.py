@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sandbox.lifecycle import Event, State, after
 from sandbox.model import Baseline, CheckOutcome, Depth, Mismatch, Problem, TrajectoryId, Verdict, VerdictStatus
+from sandbox.pool.hosts import Host
 from sandbox.pool.members import Namespace, Ports
 from sandbox.ports import Environment, Subject
 
@@ -31,6 +33,7 @@ class Checker:
 
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
+        self.on_failed_instance: Callable[[Host, str], None] = lambda host, why: None
 
     async def check(self, namespace: Namespace, depth: Depth, *, purpose: str) -> Checked:
         """Check and record. Afterwards the namespace is READY (RESETTING for a closing check) or QUARANTINED."""
@@ -43,6 +46,8 @@ class Checker:
             purpose=purpose,
         )
         self._note(namespace, verdict, outcome, closing=purpose == "closing")
+        if outcome.instance is not None and namespace.host is not None:
+            self.on_failed_instance(namespace.host, f"check {outcome.check} of namespace {namespace.id} found it changed")
         if verdict.clean and purpose == "reset":
             namespace.resets_since_deep = 0 if depth is Depth.DEEP else namespace.resets_since_deep + 1
         if verdict.clean and depth is Depth.DEEP:
@@ -60,6 +65,10 @@ class Checker:
         """Ask the verifier. It tries a probe that gave no answer once more itself; a verdict that is inconclusive stays so."""
         subject = namespace.live().subject()
         environment, baseline = namespace.environment.environment, namespace.start.baseline
+        return await self.ask(environment, subject, baseline, depth)
+
+    async def ask(self, environment: Environment, subject: Subject, baseline: Baseline, depth: Depth) -> Verdict:
+        """Return the verifier's verdict on whatever subject, the physical proof included."""
         return _with_proof(await self._ask(environment, subject, baseline, depth), subject)
 
     async def _ask(self, environment: Environment, subject: Subject, baseline: Baseline, depth: Depth) -> Verdict:

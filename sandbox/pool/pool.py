@@ -239,7 +239,7 @@ class Pool:
         if jobs:
             await asyncio.wait(set(jobs.values()))
         found |= {namespace: job.result() for namespace, job in jobs.items()}
-        return found | await self._sharing.audit()
+        return {**found, **await self._sharing.audit()}
 
     async def verify_seals(self) -> Mapping[str, bool]:
         """Digest every golden and task start state in use again, by environment; a broken one is retired."""

@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 
 from sandbox.errors import EnvironmentInvalid, LedgerConflict, SealBroken, SnapshotMissing
-from sandbox.model import Baseline, Isolation, NamespaceId, Snapshot
+from sandbox.model import Baseline, NamespaceId, Snapshot
+from sandbox.pool import shared_baseline
 from sandbox.pool.members import Ports, Prepared, StartState
 from sandbox.pool.review import reviewed
 from sandbox.ports import Environment, Instance
@@ -48,11 +49,8 @@ class Preparer:
 
     async def prepare(self, environment: Environment, *, size: int, rebuild: bool = False) -> Prepared:
         """Return the environment with a sealed golden and a baseline, building from the seed where the ledger has none."""
-        if environment.spec.isolation is not Isolation.INSTANCE:
-            raise EnvironmentInvalid(
-                f"environment {environment.spec.name}: isolation {environment.spec.isolation.value!r} is not available",
-                fix="set isolation to 'instance': each namespace then has an instance of its own",
-            )
+        if environment.spec.isolation.shares:
+            shared_baseline.refuse(environment)
         golden = None if rebuild else await self._stored(environment, task=None, parent=None)
         second: Snapshot | None = None
         if golden is None:
@@ -71,6 +69,8 @@ class Preparer:
         if second is not None:
             await self._remove(second)
         prepared = Prepared(environment, StartState(snapshot=golden, baseline=baseline), size=size, ports=self._ports)
+        if environment.spec.isolation.shares:
+            prepared.instance_baseline = await self._ports.ledger.baseline(shared_baseline.of_instance(baseline.key))
         prepared.broken = broken
         return prepared
 
@@ -170,10 +170,12 @@ class Preparer:
         if broken is not None:
             raise broken  # readings of a golden that somebody changed would be a baseline of that change
         async with AsyncExitStack() as stack:
-            first = await self._fresh(stack, environment, snapshot)
-            second = await self._fresh(stack, environment, snapshot)
             rebuilt = await again()
             stack.push_async_callback(self._remove, rebuilt)  # a second time does no harm
+            if environment.spec.isolation.shares:
+                return await shared_baseline.record(self._ports, environment, snapshot, rebuilt, key=key)
+            first = await self._fresh(stack, environment, snapshot)
+            second = await self._fresh(stack, environment, snapshot)
             third = await self._fresh(stack, environment, rebuilt)
             async with asyncio.timeout(self._ports.limits.check_s):
                 baseline = await environment.verifier.record([first.subject(), second.subject()], third.subject(), key=key)

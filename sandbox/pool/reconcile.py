@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from sandbox.errors import SnapshotMissing
 from sandbox.lifecycle import Event, State
-from sandbox.model import Lease, NamespaceId, NamespaceRecord, SnapshotId
+from sandbox.model import Depth, InstanceId, Lease, NamespaceId, NamespaceRecord, SnapshotId
 from sandbox.pool.members import Namespace, Ports, Prepared, StartState
 from sandbox.pool.reset import Resetter
 
@@ -55,6 +55,7 @@ class Reconciler:
         by_digest = {prepared.spec.digest: prepared for prepared in environments}
         names = {prepared.name for prepared in environments}
         open_leases = {lease.namespace: lease for lease in await ledger.leases()}
+        await self._settle_instances(by_digest)
         records = await ledger.namespaces()
         waiting: set[NamespaceId] = set()
         for digest in {record.environment for record in records}:
@@ -73,6 +74,19 @@ class Reconciler:
                 },
             )
         return done
+
+    async def _settle_instances(self, by_digest: Mapping[str, Prepared]) -> None:
+        """An instance that namespaces shared is gone: no check of it, as it was, can be had any more."""
+        ledger = self._ports.ledger
+        for record in await ledger.instances():
+            prepared = by_digest.get(record.environment)
+            depth = Depth.QUICK if prepared is None else prepared.spec.check.required_depth
+            await ledger.abandon_instance(
+                InstanceId(record.id), note="the manager ended before its instance was checked", depth=depth
+            )
+            if State(record.state) is not State.QUARANTINED:
+                record = await ledger.transition(record.id, Event.LOST, generation=record.generation, note="found at start")
+            await ledger.transition(record.id, Event.RETIRE, generation=record.generation, note="found at start")
 
     async def _settle_one(
         self,
@@ -95,7 +109,7 @@ class Reconciler:
             await ledger.abandon(
                 record.id, note="the manager ended before the closing check", depth=prepared.spec.check.required_depth
             )
-        if lease is None and record.id in waiting:
+        if lease is None and record.id in waiting and record.instance is None:
             if prepared is not None and prepared.broken is None and (start := await self._start_state(prepared, record.snapshot)):
                 await self._restore(prepared, record, start, done)
                 return

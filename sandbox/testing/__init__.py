@@ -7,7 +7,9 @@ PostgreSQL or waiting.
 from sandbox.testing.clock import FakeClock
 from sandbox.testing.environment import MemoryEnvironment, memory_environment
 from sandbox.testing.faults import Faults
-from sandbox.testing.runtime import Machine, MemoryInstance, MemoryRuntime
+from sandbox.testing.instance import MemoryInstance
+from sandbox.testing.runtime import Machine, MemoryRuntime
+from sandbox.testing.shared import MemoryShared
 from sandbox.testing.storage import MemoryStorage, MemoryTree
 from sandbox.testing.verifier import ScriptedVerifier
 
@@ -18,6 +20,7 @@ __all__ = [
     "MemoryEnvironment",
     "MemoryInstance",
     "MemoryRuntime",
+    "MemoryShared",
     "MemoryStorage",
     "MemoryTree",
     "ScriptedVerifier",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from sandbox.model import CheckPolicy, EnvironmentSpec, ResetPolicy, ResourceSpec, Score, TaskSpec
+from sandbox.model import CheckPolicy, EnvironmentSpec, Isolation, ResetPolicy, ResourceSpec, Score, TaskSpec
 from sandbox.ports import Resource, Subject
 from sandbox.testing.faults import Faults
 from sandbox.testing.verifier import ScriptedVerifier
@@ -39,14 +39,20 @@ def memory_environment(
     per_build: Sequence[str] = (),
     per_start: Sequence[str] = (),
     version: str = "1",
+    isolation: Isolation = Isolation.INSTANCE,
+    namespaces_per_instance: int = 8,
+    commons: Mapping[str, str] | None = None,
 ) -> MemoryEnvironment:
     """Make an environment of `files`. Paths below `deep/` are read by deep checks only. `per_build` and `per_start` name paths
-    whose text differs with every build, or every start, as a salt or a clock would."""
+    whose text differs with every build, or every start, as a salt or a clock would. Where namespaces share an instance, `commons`
+    are files of all of them, below `common/`; a namespace's check reads those below `common/guard/`."""
     options = {
         "files": dict(files or {"orders": "3", "deep/settings": "default"}),
         "per_build": [*per_build],
         "per_start": [*per_start],
     }
+    if isolation is not Isolation.INSTANCE:
+        options["commons"] = dict(commons or {"common/guard/roles": "none", "common/slots": "none"})
     digest = hashlib.blake2b(repr((name, version, sorted(options.items()))).encode(), digest_size=8).hexdigest()
     spec = EnvironmentSpec(
         name=name,
@@ -55,5 +61,7 @@ def memory_environment(
         resources=(ResourceSpec(name="state", kind="memory", options=options),),
         reset=reset or ResetPolicy(),
         check=check or CheckPolicy(),
+        isolation=isolation,
+        namespaces_per_instance=namespaces_per_instance,
     )
     return MemoryEnvironment(spec, {task.id: task for task in tasks}, Faults())

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from sandbox.errors import BaselineUnstable
 from sandbox.model import Baseline, Depth, Mismatch, Reading, Verdict, VerdictStatus
-from sandbox.ports import Subject
+from sandbox.ports import SharedSubject, Subject
 
 
 class ScriptedVerifier:
@@ -50,10 +50,22 @@ class ScriptedVerifier:
 
 
 async def _read(subject: Subject, depth: Depth, *, replaced: bool) -> dict[str, str]:
+    commons = _commons(subject)
+    if isinstance(subject, SharedSubject) and subject.sharing.own is None:
+        return commons
     fields = {f"process/{p.argv[0]}": str(p.role) for p in await subject.processes()}
     tree = subject.tree("state")
     fields |= {f"file/{entry.path}": tree.read(entry.path).decode() for entry in tree.walk()}
-    return {f: v for f, v in fields.items() if _wanted(f, depth, replaced)}
+    return {f: v for f, v in fields.items() if _wanted(f, depth, replaced)} | commons
+
+
+def _commons(subject: Subject) -> dict[str, str]:
+    """What belongs to a shared instance: all of it, or for one of its namespaces what no holder may change."""
+    if not isinstance(subject, SharedSubject):
+        return {}
+    whole = subject.sharing.own is None
+    found: Mapping[str, str] = getattr(subject, "commons", {})
+    return {path: text for path, text in found.items() if whole or path.startswith("common/guard/")}
 
 
 def _wanted(field: str, depth: Depth, replaced: bool) -> bool:
@@ -70,6 +82,7 @@ def _compare(expected: Mapping[str, str], actual: Mapping[str, str]) -> list[Mis
             expected=expected.get(field),
             actual=actual.get(field),
             depth=Depth.DEEP if field.startswith("file/deep/") else Depth.QUICK,
+            shared=field.startswith("common/"),
         )
         for field in sorted({*expected, *actual})
         if expected.get(field) != actual.get(field)
