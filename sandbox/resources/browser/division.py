@@ -9,9 +9,10 @@ from sandbox.aio import in_thread
 from sandbox.errors import InstanceLost, ResetFailed
 from sandbox.model import Isolation, ResourceSpec
 from sandbox.ports import LiveResource, Part
-from sandbox.resources.browser import walls
+from sandbox.resources.browser import seeding, walls
 from sandbox.resources.browser.access import SOCKET, address, connected
 from sandbox.resources.browser.cdp import Refused
+from sandbox.resources.browser.options import BrowserOptions
 
 
 class Division:
@@ -22,12 +23,20 @@ class Division:
         raise NotImplementedError
 
     @property
+    def options(self) -> BrowserOptions:
+        raise NotImplementedError
+
+    @property
     def isolations(self) -> Collection[Isolation]:
         return (Isolation.CONTEXT,)
 
     async def make_part(self, live: LiveResource, part: Part) -> None:
-        """Golden's cookies and storage are the default context's: a new context has none."""
+        """A context that nobody had, with the cookies and the storage that the options give to golden."""
         await self._tell(live, part, "Relay.makePart", secret=part.secret)
+        if self.options.cookies or self.options.storage:
+            async with connected(live) as browser:
+                context = (await browser.call("Relay.parts"))["parts"][part.name]
+                await seeding.fill(browser, self.options, context=context)
 
     async def fence_part(self, live: LiveResource, part: Part) -> None:
         await self._tell(live, part, "Relay.fencePart")

@@ -25,13 +25,14 @@ _ONE_RUN = (
 _TRIM = 'cd "$1"; shift; for p in "$@"; do find . -path "./$p" -prune -exec rm -rf {} +; done'
 
 
-async def fill(browser: cdp.Cdp, start: BrowserStart) -> None:
-    """Put cookies and local storage into the profile; raises EnvironmentInvalid."""
+async def fill(browser: cdp.Cdp, start: BrowserStart, *, context: str | None = None) -> None:
+    """Put cookies and local storage into the profile, or into a context beside it; raises EnvironmentInvalid."""
+    where = {} if context is None else {"browserContextId": context}
     try:
         if start.cookies:
-            await browser.call("Storage.setCookies", {"cookies": [cookie_parameters(c) for c in start.cookies]})
+            await browser.call("Storage.setCookies", {"cookies": [cookie_parameters(c) for c in start.cookies], **where})
         for origin, items in start.storage.items():
-            await _store(browser, origin, items)
+            await _store(browser, origin, items, where)
     except cdp.Refused as error:
         raise EnvironmentInvalid(f"the browser's profile cannot be filled: {error.message}") from error
 
@@ -52,9 +53,9 @@ def cookie_parameters(cookie: Cookie) -> dict[str, Any]:
     return found
 
 
-async def _store(browser: cdp.Cdp, origin: str, items: Mapping[str, str]) -> None:
+async def _store(browser: cdp.Cdp, origin: str, items: Mapping[str, str], where: Mapping[str, str]) -> None:
     """In a page of that origin that no server was asked for."""
-    target = (await browser.call("Target.createTarget", {"url": "about:blank"}))["targetId"]
+    target = (await browser.call("Target.createTarget", {"url": "about:blank", **where}))["targetId"]
     session = await browser.attach(target)
     try:
         await blank_visit(browser, session, origin)

@@ -97,6 +97,12 @@ async def begin(runtime: Runtime, browsing: LoadedEnvironment, golden: Snapshot)
     return start
 
 
+@pytest.fixture
+def names() -> Mapping[str, str]:
+    """What the names in a leak stand for here."""
+    return NAMES
+
+
 def socket_of(address: str) -> str:
     """The Unix socket in a browser's address."""
     return address.removeprefix("ws+unix://").removesuffix(":/")
