@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.cli import output
-from sandbox.cli.options import Home, Json, load
+from sandbox.cli.options import Home, Json, RuntimeName, load
 from sandbox.errors import AutoclaveError, RuntimeUnavailable
 from sandbox.settings import Settings
 
@@ -30,14 +31,14 @@ class Finding:
     needed: bool = True
 
 
-def doctor(*, home: Home = None, json: Json = False) -> int:
+def doctor(*, runtime: RuntimeName = None, home: Home = None, json: Json = False) -> int:
     """Look at this machine: packages, namespaces, programs, storage, limits, disk.
 
-    Exit code 3 when something that the embedded runtime needs is missing; each such line ends with the command that brings it.
+    Exit code 3 when something that the chosen runtime needs is missing; each such line ends with the command that brings it.
 
     Example: autoclave doctor --json
     """
-    settings = load(home)
+    settings = load(home, runtime)
     with output.Progress().step("looking at this machine"):
         found = [finding for look in LOOKS for finding in _safely(look, settings)]
     healthy = all(f.ok for f in found if f.needed)
@@ -115,6 +116,19 @@ def _programs(settings: Settings) -> Iterator[Finding]:
     yield Finding(name="git", ok=True, detail=f"{binaries.git_version()} ({binaries.git()})")
 
 
+def _docker(settings: Settings) -> Iterator[Finding]:
+    from sandbox.runtimes.docker.survey import survey
+
+    needed = settings.runtime == "docker"
+    try:
+        found = asyncio.run(survey(settings))
+    except AutoclaveError as error:
+        yield Finding(name="docker", ok=False, needed=needed, detail=error.message, fix=error.fix)
+        return
+    yield Finding(name="docker", ok=True, needed=needed, detail=found.engine)
+    yield Finding(name="docker state", ok=not found.problem, needed=needed, detail=found.mode or found.problem, fix=found.fix)
+
+
 def _storage(settings: Settings) -> Iterator[Finding]:
     from sandbox.storage import describe
 
@@ -158,6 +172,7 @@ LOOKS: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     _namespaces,
     _programs,
     _browser,
+    _docker,
     _storage,
     _home,
 )
