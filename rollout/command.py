@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -39,9 +41,7 @@ def run(
     learner: Annotated[Literal["none", "stepping"], Parameter(help="What makes updates; none keeps the policy.")] = "none",
     reward: Annotated[Literal["task", "shaped"], Parameter(help="The task's own, or with a tenth for readable actions.")] = "task",
     keep_flat: Annotated[bool, Parameter(negative="", help="Ship groups in which all rewards are equal, too.")] = False,
-    contaminate: Annotated[
-        float, Parameter(validator=SHARE, help="Share of trajectories that leave a leak, under the hook.")
-    ] = 0.0,
+    contaminate: Annotated[float, Parameter(validator=SHARE, help="Share of trajectories whose leak the reset misses.")] = 0.0,
     alarm: Annotated[float, Parameter(validator=SHARE, help="Share of quarantined trajectories that stops the run.")] = 0.5,
     branch_turn: Annotated[int, Parameter(validator=Number(gte=0), help="Fork a group's members after this many turns.")] = 0,
     split: Annotated[Literal["train", "held-out"], Parameter(help="Which tasks.")] = "train",
@@ -51,8 +51,8 @@ def run(
     size: Annotated[int, Parameter(validator=COUNT, help="Namespaces.")] = 4,
     slots: Annotated[int, Parameter(validator=COUNT, help="Requests that the model serves at once.")] = 8,
     turns: Annotated[int, Parameter(validator=COUNT, help="Answers of one trajectory at most.")] = 12,
-    answer_tokens: Annotated[int, Parameter(validator=COUNT, help="Tokens of one answer at most.")] = 512,
-    total_tokens: Annotated[int, Parameter(validator=COUNT, help="Tokens of one trajectory at most.")] = 16_384,
+    answer_tokens: Annotated[int, Parameter(validator=Number(gte=0), help="Tokens of one answer at most; 0: by the engine.")] = 0,
+    total_tokens: Annotated[int, Parameter(validator=Number(gte=0), help="Tokens of a trajectory at most; 0: by the engine.")] = 0,
     temperature: Annotated[float, Parameter(validator=Number(gt=0), help="Of sampling.")] = 1.0,
     seed: int = 0,
     home: Home = None,
@@ -65,7 +65,6 @@ def run(
 
     Example: autoclave rollout run --environment shop --engine scripted --trajectories 16 --group-size 4 --json
     """
-    from rollout.running.runner import Bounds
     from rollout.setup import Options
     from rollout.terms import Late
 
@@ -95,7 +94,9 @@ def run(
         slots=slots,
         temperature=temperature,
         seed=seed,
-        bounds=Bounds(turns=turns, answer_tokens=answer_tokens, total_tokens=total_tokens),
+        turns=turns,
+        answer_tokens=answer_tokens,
+        total_tokens=total_tokens,
     )
     summary = run_to_end(_run(options, load(home)))
     if json:
@@ -193,17 +194,26 @@ def _folder(home: Path, run: str) -> Path:
 
 
 async def _run(options: Options, settings: Settings) -> dict[str, Any]:
+    from rollout.contaminate import Contaminator, open_leaky_pool
     from rollout.report import write
     from rollout.session import rollout
     from sandbox.clock import SystemClock
-    from sandbox.model import ResetMethod
     from sandbox.wiring import environment, open_pool
 
     progress = output.Progress()
     opened: Any = environment(options.environment, settings)
-    if options.contaminate:
-        opened = opened.with_reset(ResetMethod.HOOK)
-    progress.say(f"opening a pool of {options.size} namespaces of {opened.spec.name}")
-    async with open_pool([opened], size=options.size, settings=settings) as pool:
-        summary = await rollout(options, pool=pool, environment=opened, home=settings.home, clock=SystemClock(), say=progress.say)
+    name = opened.spec.name
+    progress.say(f"opening a pool of {options.size} namespaces of {name} (built and baselined the first time)")
+    async with AsyncExitStack() as stack:
+        leave: Contaminator | None = None
+        if options.contaminate:
+            leave = Contaminator(name, share=options.contaminate, seed=options.seed)
+            leaky = open_leaky_pool(opened, leave, size=options.size, settings=settings)
+            pool, opened = await stack.enter_async_context(leaky)
+        else:
+            pool = await stack.enter_async_context(open_pool([opened], size=options.size, settings=settings))
+        named = replace(options, environment=name)
+        summary = await rollout(
+            named, pool=pool, environment=opened, home=settings.home, clock=SystemClock(), say=progress.say, leave=leave
+        )
     return write(summary, settings.reports)

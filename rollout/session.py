@@ -9,6 +9,7 @@ from typing import Any
 from rollout.drive import drive
 from rollout.learner.learner import Learner, Stepping
 from rollout.loop import RolloutLoop
+from rollout.running.runner import Leave
 from rollout.setup import Machinery, Options, books_of, engine_for, parts_of, plan_of
 from rollout.summary import summarise
 from sandbox.errors import EnvironmentInvalid
@@ -18,9 +19,16 @@ LEARNERS: dict[str, Callable[[], Learner | None]] = {"none": lambda: None, "step
 
 
 async def rollout(
-    options: Options, *, pool: Any, environment: Any, home: Path, clock: Clock, say: Callable[[str], None] = lambda _: None
+    options: Options,
+    *,
+    pool: Any,
+    environment: Any,
+    home: Path,
+    clock: Clock,
+    say: Callable[[str], None] = lambda _: None,
+    leave: Leave | None = None,
 ) -> dict[str, Any]:
-    """Run to the end and return the summary. Records lie in `home`/rollouts/RUN."""
+    """Run to the end and return the summary. Records lie in `home`/rollouts/RUN; `leave` is what `--contaminate` plants."""
     if options.learner not in LEARNERS:
         raise EnvironmentInvalid(f"there is no learner {options.learner!r}", fix=f"use {', '.join(LEARNERS)}")
     plan = plan_of(options)
@@ -28,7 +36,9 @@ async def rollout(
     books = books_of(plan, environment, options, folder=home / "rollouts" / plan.run, clock=clock)
     async with engine, books.journal:
         say(f"{plan.run}: {plan.groups} groups of {plan.group_rule.size} on {engine.name}")
-        parts = parts_of(plan, options, pool=pool, environment=environment, engine=engine, tokenizer=tokenizer, clock=clock)
+        parts = parts_of(
+            plan, options, pool=pool, environment=environment, engine=engine, tokenizer=tokenizer, clock=clock, leave=leave
+        )
         async with RolloutLoop(books, parts) as loop:
             driven = await drive(loop, LEARNERS[options.learner](), say=say)
         await loop.settle()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from rollout.admission.limits import JUDGE, MODEL, SESSION, STORAGE, Dependency,
 from rollout.admission.planner import Planner
 from rollout.batches import SyncRule
 from rollout.books import Books, Plan
-from rollout.contaminate import Contaminator
 from rollout.engines.engine import Engine
 from rollout.groups import GroupRule
 from rollout.journal import Journal
@@ -21,7 +20,7 @@ from rollout.meter import Meter
 from rollout.policies.chat import ChatPolicy
 from rollout.policies.tokens import Tokenizer
 from rollout.running.board import Board
-from rollout.running.runner import Bounds, Parts, as_scored, shaped
+from rollout.running.runner import Bounds, Leave, Parts, as_scored, shaped
 from rollout.running.tooling import Tooling, dependency
 from rollout.terms import Late
 from rollout.tools import tools_for
@@ -62,7 +61,9 @@ class Options:
     slots: int = 8  # of the model
     temperature: float = 1.0
     seed: int = 0
-    bounds: Bounds = field(default_factory=Bounds)
+    turns: int = 12
+    answer_tokens: int = 0  # 0: 512, or 16,384 for the scripted engine, whose tokens are bytes
+    total_tokens: int = 0  # 0: 16,384, or sixteen times as many for the scripted engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +128,16 @@ def plan_of(options: Options) -> Plan:
     )
 
 
+def bounds_of(options: Options) -> Bounds:
+    """Return the bounds of each trajectory."""
+    scripted = options.engine == "scripted"
+    return Bounds(
+        turns=options.turns,
+        answer_tokens=options.answer_tokens or (16_384 if scripted else 512),
+        total_tokens=options.total_tokens or (262_144 if scripted else 16_384),
+    )
+
+
 def books_of(plan: Plan, environment: Any, options: Options, *, folder: Path, clock: Clock) -> Books:
     folder.mkdir(parents=True, exist_ok=True)
     planner = Planner(tasks_of(environment, options), log=folder / "decisions.jsonl")
@@ -134,9 +145,18 @@ def books_of(plan: Plan, environment: Any, options: Options, *, folder: Path, cl
 
 
 def parts_of(
-    plan: Plan, options: Options, *, pool: Any, environment: Any, engine: Engine, tokenizer: Tokenizer, clock: Clock
+    plan: Plan,
+    options: Options,
+    *,
+    pool: Any,
+    environment: Any,
+    engine: Engine,
+    tokenizer: Tokenizer,
+    clock: Clock,
+    leave: Leave | None = None,
 ) -> Parts:
     """Put together what all trajectories share."""
+    bounds = bounds_of(options)
     tools = tools_for(environment.spec)
     line = plan.holding + plan.group_rule.size
     limits = Limits(
@@ -152,16 +172,15 @@ def parts_of(
         ],
         clock=clock,
     )
-    leave = Contaminator(plan.environment, share=options.contaminate, seed=options.seed) if options.contaminate else None
     return Parts(
         pool=pool,
         engine=engine,
         policy=ChatPolicy(tokenizer, style=options.style),
-        tooling=Tooling(tools, limits=limits, clock=clock, grace_s=options.bounds.tool_grace_s),
+        tooling=Tooling(tools, limits=limits, clock=clock, grace_s=bounds.tool_grace_s),
         limits=limits,
         board=Board(clock),
         clock=clock,
-        bounds=options.bounds,
+        bounds=bounds,
         reward=REWARDS[options.reward],
         temperature=options.temperature,
         leave=leave,
