@@ -221,6 +221,7 @@ class GroupInstance:
                 await self._revoke(keep_servers=True)
                 await self.world.start_servers()
                 await (self._clean() if hook is None else self._run_hook(hook))
+                self.world.readdress()
                 await self.world.disconnect()
                 self.in_place = True
                 await self._come_up(self.world, generation)

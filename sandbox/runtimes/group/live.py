@@ -79,6 +79,11 @@ class Live:
             self._socket_dir = sockets.for_server(self._owner)
         return self._socket_dir
 
+    def readdress(self, sockets: SocketDirs) -> None:
+        """Give the directory of the running server's socket another name."""
+        if self._socket_dir is not None:
+            self._socket_dir = sockets.renew(self._socket_dir)
+
     async def start_server(self, resource: Resource, sockets: SocketDirs, owner: str, peers: Mapping[str, Path] = NOTHING) -> None:
         """Start the server and wait until it is ready; nothing is left when that fails."""
         path = self.reserve(sockets)

@@ -37,6 +37,23 @@ class SocketDirs:
     def for_server(self, resource: str) -> Path:
         """Make a directory that the server's user can write, and everybody who knows its name can pass."""
         self._make_top()
+        path = self._made_for(resource)
+        path.mkdir(mode=0o711)
+        path.chmod(0o711)
+        uid = self._settings.users.of(Role.SERVER)
+        if uid is not None:
+            os.chown(path, uid, uid)
+        return path
+
+    def renew(self, path: Path) -> Path:
+        """Move a running server's directory to a new name: who still knows the old one finds nothing there. What is mounted of it
+        stays, the server's own view too."""
+        fresh = self._made_for(path.name)
+        path.rename(fresh)
+        path.parent.rmdir()
+        return fresh
+
+    def _made_for(self, resource: str) -> Path:
         path = self._top / f"s{next(self._counter)}" / resource
         if len(os.fsencode(path)) + len(_SOCKET_NAME) > LONGEST:
             raise RuntimeUnavailable(
@@ -44,11 +61,6 @@ class SocketDirs:
             )
         path.parent.mkdir(mode=0o711)
         path.parent.chmod(0o711)
-        path.mkdir(mode=0o711)
-        path.chmod(0o711)
-        uid = self._settings.users.of(Role.SERVER)
-        if uid is not None:
-            os.chown(path, uid, uid)
         return path
 
     def publish(self, generation: int, servers: Iterable[tuple[str, Path]]) -> None:

@@ -119,6 +119,11 @@ class World:
     def _running(self, owner: str) -> bool:
         return self.lives[owner].sandbox is not None and self.lives[owner].alive()
 
+    def readdress(self) -> None:
+        """Take every address of the servers that run away, also from those who looked behind the generation's own."""
+        for live in self.lives.values():
+            live.readdress(self._sockets)
+
     async def disconnect(self) -> None:
         """End every client's connection of the servers that run."""
         await together(*(r.disconnect(self.lives[r.spec.name]) for r in self._plans.resources if self._running(r.spec.name)))

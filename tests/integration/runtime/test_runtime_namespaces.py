@@ -171,6 +171,24 @@ async def test_clean_undoes_what_a_careful_author_would(begin: Begin, world_chan
 
 
 @pytest.mark.parametrize("method", ["clean", "hook"])
+async def test_a_server_that_lives_on_is_not_found_at_its_former_address(begin: Begin, world_changed: Any, method: str) -> None:
+    """Also by who looked up where the generation's address leads to (P8)."""
+    instance = await begin(world_changed(method=method, hook=("true",)))
+    former: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(instance.endpoint("db"))
+    behind: dict[str, Any] = {**former, "host": os.path.realpath(str(former["host"]))}
+    for address in (former, behind):
+        await (await psycopg.AsyncConnection.connect(psycopg.conninfo.make_conninfo(**address))).close()
+    await instance.revoke()
+    await instance.reset_in_place(2, hook=None if method == "clean" else ("true",))
+    for address in (former, behind):
+        with pytest.raises(psycopg.OperationalError):
+            await psycopg.AsyncConnection.connect(psycopg.conninfo.make_conninfo(**address), connect_timeout=5)
+    await (await psycopg.AsyncConnection.connect(instance.endpoint("db"))).close()
+    assert await ask(instance, "select count(*) from items") == "500"
+    assert await instance.alive()
+
+
+@pytest.mark.parametrize("method", ["clean", "hook"])
 async def test_shared_memory_and_queues_die_with_the_agents_sandbox_also_in_place(
     begin: Begin, world_changed: Any, method: str
 ) -> None:
