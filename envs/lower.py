@@ -50,6 +50,7 @@ def spec(file: EnvironmentFile, base: Path, tasks: Sequence[TaskTable], *, sourc
         env=dict(file.env),
         network=file.network,
         isolation=Isolation(file.isolation),
+        namespaces_per_instance=file.namespaces_per_instance,
         resources=tuple(
             ResourceSpec(name=name, kind=table.kind, options=resolved(table.kind, table.options, base))
             for name, table in file.resources.items()
@@ -70,6 +71,9 @@ def spec(file: EnvironmentFile, base: Path, tasks: Sequence[TaskTable], *, sourc
             window=WindowPolicy(check.window),
             max_ready_age_s=check.max_ready_age_s,
             probe_limit_s=check.probe_limit_s,
+            instance_every=check.instance_every,
+            instance_after_s=check.instance_after_s,
+            instance_drain_s=check.instance_drain_s,
         ),
         probes=tuple(
             ProbeSpec(name=p.name, kind=p.kind, resource=p.resource, depth=Depth(p.depth), options=p.options) for p in file.probes

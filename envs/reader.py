@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from envs import lower, rules, tasks
+from envs import lower, rules, sharing, tasks
 from envs.problems import Problems, suggestion
 from envs.spec import (
     CheckTable,
@@ -44,7 +44,6 @@ _SECTIONS: dict[str, type[BaseModel]] = {
 }
 _ONLY = {
     "network": "an instance has no network; serve what it needs as a `service` resource",
-    "isolation": "one instance a namespace; shared instances are not offered",
 }
 
 
@@ -90,6 +89,7 @@ def _define(data: dict[str, Any], base: Path, problems: Problems) -> Definition:
         file = file.model_copy(update={"tasks": listed})
     rules.check(file, base, problems)
     rules.check_tasks(file, base, rows, problems)
+    sharing.check(file, rows, problems)
     problems.refuse()
     spec = lower.spec(file, base, listed, source=str(problems.file))
     rules.check_kinds(spec, problems)

@@ -61,6 +61,11 @@ class CheckTable(_Table):
     window: Literal["strict", "exposed-only"] = "strict"
     max_ready_age_s: float = Field(900.0, gt=0)
     probe_limit_s: float = Field(30.0, gt=0)
+    instance_every: int = Field(100, ge=1, description="shared instances: read the whole after so many leases on it")
+    instance_after_s: float = Field(600.0, gt=0, description="shared instances: and so long after the first of them")
+    instance_drain_s: float = Field(
+        600.0, gt=0, description="shared instances: how long leases may end before that, until they are ended"
+    )
 
 
 class ResourceTable(_OpenTable):
@@ -144,7 +149,10 @@ class EnvironmentFile(_Table):
     runtime: str = Field("", description="the container runtime of the Docker engine, e.g. `runsc`; empty: its default")
     workdir: Inside = "/workspace"
     network: Literal["none"] = "none"
-    isolation: Literal["instance"] = "instance"
+    isolation: Literal["instance", "database", "schema", "directory", "context"] = Field(
+        "instance", description="what a namespace has to itself: a whole instance, or a part of one that several share"
+    )
+    namespaces_per_instance: int = Field(8, ge=1, le=100, description="where they share one")
     env: dict[str, str] = Field(default_factory=dict)
     limits: LimitsTable = Field(default_factory=lambda: LimitsTable.model_validate({}))
     reset: ResetTable = Field(default_factory=lambda: ResetTable.model_validate({}))

@@ -51,6 +51,9 @@ def environment(spec: EnvironmentSpec, tasks: Sequence[TaskSpec]) -> list[str | 
     facts.add_row("description", escape(spec.description) or "-")
     facts.add_row("digest", spec.digest[:16])
     facts.add_row("workdir", spec.workdir)
+    if spec.isolation.shares:
+        shared = f"{spec.isolation.value}: {spec.namespaces_per_instance} namespaces share an instance"
+        facts.add_row("isolation", f"{shared}, read as a whole every {spec.check.instance_every} leases")
     facts.add_row("reset", f"{spec.reset.method.value}{' (a hook is there too)' if spec.reset.hook else ''}")
     facts.add_row("check", f"deep every {spec.check.deep_every} resets; training needs {spec.check.required_depth.value}")
     facts.add_row("limits", f"{limits.memory_mb} MiB memory, {limits.cpus:g} cpus, {limits.pids} pids, {limits.disk_mb} MiB disk")

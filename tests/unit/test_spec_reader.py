@@ -102,8 +102,16 @@ CASES = {
         "environment.toml:3: network: is 'host', must be 'none' (an instance has",
     ),
     "isolation": (
+        GOOD.replace("[res", 'isolation = "shared"\n[res'),
+        "environment.toml:3: isolation: is 'shared', must be 'instance', 'database', 'schema', 'directory' or 'context'",
+    ),
+    "isolation without its resource": (
         GOOD.replace("[res", 'isolation = "schema"\n[res'),
-        "environment.toml:3: isolation: is 'schema', must be 'instance'",
+        'environment.toml:3: isolation: "schema" divides one postgres resource, and there are 0',
+    ),
+    "isolation with a hook": (
+        GOOD.replace("[res", 'isolation = "directory"\n[res') + '[reset]\nmethod = "clean"\n',
+        'environment.toml:9: reset.method: "clean" works on a whole instance; use "restore" under isolation "directory"',
     ),
     "missing seed": (
         GOOD.replace('seed = "seed"', 'seed = "sed"'),
