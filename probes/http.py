@@ -88,9 +88,12 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def _connection(endpoint: str, limit_s: float) -> tuple[http.client.HTTPConnection, str]:
-    """Understand `http+unix://%2Frun%2Fx.sock/prefix`, `unix:/run/x.sock`, a bare path, and `http://127.0.0.1:8080/prefix`."""
+    """Understand `http+unix://%2Frun%2Fx.sock/prefix`, `unix:/run/x.sock`, a bare path, `127.0.0.1:8080` and `http://127.0.0.1:8080/prefix`."""
     if endpoint.startswith("/"):
         return _UnixConnection(endpoint, limit_s), ""
+    host, _, port = endpoint.rpartition(":")
+    if port.isdigit() and host and "/" not in host:
+        return http.client.HTTPConnection(host, int(port), timeout=limit_s), ""
     parts = urlsplit(endpoint)
     if parts.scheme == "http+unix":
         return _UnixConnection(unquote(parts.netloc), limit_s), parts.path.rstrip("/")

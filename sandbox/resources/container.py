@@ -3,7 +3,7 @@
     [resources.cache]
     kind = "container"
     image = "redis:7"
-    ports = [6379]                     # TCP ports inside; the first is the endpoint
+    ports = [6379]                     # TCP ports inside (or sockets = ["/run/x.sock"]); the first is the endpoint
     command = ["redis-server"]         # instead of the image's own (entrypoint = [...] likewise)
     env = { MODE = "test" }
     copy = [{ from = "seed/redis.conf", to = "/etc/redis/redis.conf" }]   # laid over the image before the first start
@@ -71,6 +71,7 @@ class ContainerOptions(options.Options):
     entrypoint: list[str] | None = None
     env: dict[str, str] = Field(default_factory=dict)
     ports: list[Port] = Field(default_factory=list)
+    sockets: list[Place] = Field(default_factory=list)
     volumes: list[Place] = Field(default_factory=list)
     tmpfs: list[Place] = Field(default_factory=list)
     copy_: list[CopyOptions] = Field(default_factory=list, alias="copy")

@@ -22,6 +22,8 @@ from sandbox.runtimes.docker.labels import home_identity
 from sandbox.settings import Settings
 from sandbox.storage import open_storage
 
+# Its reaper removes what a test of ours may still look at, and cannot be pulled everywhere.
+os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 DEBIAN = "autoclave/debian:bookworm"
 BUILD = Path(__file__).parents[3] / "images" / "build"
 # As their packagers made them: what an author would write in a minute.

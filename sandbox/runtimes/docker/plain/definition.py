@@ -39,6 +39,11 @@ class Definition:
         declared = (self.image.get("Config") or {}).get("Volumes") or {}
         return tuple(sorted({*(v.rstrip("/") for v in declared), *self.options.volumes}))
 
+    @property
+    def places(self) -> tuple[int | str, ...]:
+        """What clients reach."""
+        return (*self.options.ports, *self.options.sockets)
+
     def volume_names(self, mark: Mark) -> dict[str, str]:
         return {target: f"{mark.name}-{number}" for number, target in enumerate(self.volumes)}
 
@@ -122,6 +127,12 @@ async def define(engine: Engine, environment: Environment) -> Definition:
         )
     resource = found[0]
     await engine.facts()
+    if resource.options.sockets and not engine.beside:
+        raise EnvironmentInvalid(
+            f"environment {spec.name}: sockets in a container are reached by a manager that is root on the engine's machine",
+            problems=(f"resources.{resource.spec.name}.sockets: cannot be reached from here",),
+            fix="give `ports` instead",
+        )
     name = resource.options.image
     image = await engine.call(
         lambda client: client.inspect_image(name), doing=f"looking for image {name} of environment {spec.name}"

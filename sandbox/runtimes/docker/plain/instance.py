@@ -98,8 +98,8 @@ class PlainInstance:
         if lineage.reach is None:
             await lineage.start()
         self._relay, self._trusted = Relay(lineage.running), Relay(lineage.running)
-        await self._relay.open(self.definition.options.ports)
-        await self._trusted.open(self.definition.options.ports)
+        await self._relay.open(self.definition.places)
+        await self._trusted.open(self.definition.places)
         self.generation = generation
         self._revoked, self._used, self._stopped = False, False, None
         self._watcher = asyncio.ensure_future(
@@ -182,7 +182,7 @@ class PlainInstance:
         return posixpath.normpath(posixpath.join(base, path))
 
     def endpoint(self, resource: str) -> str:
-        """Return HOST:PORT of the first port, or of the one that `resource:PORT` names."""
+        """Return HOST:PORT of the first port or socket, or of the one that `resource:PORT` or `resource:/PATH` names."""
         self._acting()
         return self._address(self._relay, resource)
 
@@ -190,11 +190,11 @@ class PlainInstance:
         return self._address(self._trusted, resource)
 
     def _address(self, relay: Relay | None, resource: str) -> str:
-        name, _, port = resource.partition(":")
-        ports = self.definition.options.ports
-        if name != self.definition.resource or not (ports or port) or relay is None:
+        name, _, place = resource.partition(":")
+        places = self.definition.places
+        if name != self.definition.resource or not places or relay is None:
             raise InstanceLost(f"environment {self.definition.spec.name} has no endpoint {resource!r}", fix="see its `ports`")
-        return relay.address(int(port) if port.isdigit() else ports[0])
+        return relay.address(int(place) if place.isdigit() else place or places[0])
 
     def _acting(self) -> Lineage:
         if self._stopped is not None:

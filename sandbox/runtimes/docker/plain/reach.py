@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,8 @@ from typing import Any
 from sandbox.errors import RuntimeUnavailable
 
 _CLONE_NEWNET = 0x4000_0000
+_CLONE_NEWNS = 0x2_0000
+_CLONE_FS = 0x200
 _CONNECT_S = 10.0
 _CHUNK = 64_000
 
@@ -31,16 +33,18 @@ class Reach:
     pid: int = 0
     published: Mapping[int, tuple[str, int]]
 
-    async def connect(self, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect to a TCP port inside; raise OSError."""
+    async def connect(self, place: int | str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to a TCP port, or to a socket by its path inside; raise OSError."""
         async with asyncio.timeout(_CONNECT_S):
             if not self.pid:
-                if port not in self.published:
-                    raise ConnectionRefusedError(f"port {port} is not published")
-                return await asyncio.open_connection(*self.published[port])
-            inside = await _in_network(self.pid, self.container)
+                if isinstance(place, str) or place not in self.published:
+                    raise ConnectionRefusedError(f"{place} is not published")
+                return await asyncio.open_connection(*self.published[place])
+            inside = await _made_inside(self.pid, self.container, place)
             try:
-                await asyncio.get_running_loop().sock_connect(inside, ("127.0.0.1", port))
+                if isinstance(place, str):
+                    return await asyncio.open_unix_connection(sock=inside)
+                await asyncio.get_running_loop().sock_connect(inside, ("127.0.0.1", place))
                 return await asyncio.open_connection(sock=inside)
             except BaseException:
                 inside.close()
@@ -65,14 +69,15 @@ def is_of(pid: int, container: str) -> bool:
         return False
 
 
-async def _in_network(pid: int, container: str) -> socket.socket:
-    """Make a socket in the network of a process. A thread of its own enters it, and ends."""
+async def _made_inside(pid: int, container: str, place: int | str) -> socket.socket:
+    """Make a socket in the network of a container, or connect one in its files. A thread of its own enters it and ends there, so
+    that links which the agent made lead nowhere else."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[socket.socket] = loop.create_future()
 
     def work() -> None:
         try:
-            made = _enter(pid, container)
+            made = _at_path(pid, container, place) if isinstance(place, str) else _in_network(pid, container)
         except OSError as error:
             loop.call_soon_threadsafe(_settle, future, error)
         else:
@@ -92,41 +97,61 @@ def _settle(future: asyncio.Future[socket.socket], found: socket.socket | OSErro
         future.set_result(found)
 
 
-def _enter(pid: int, container: str) -> socket.socket:
-    descriptor = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+def _in_network(pid: int, container: str) -> socket.socket:
+    _enter(pid, container, "net", _CLONE_NEWNET)
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.setblocking(False)
+    # Closed, it leaves nothing waiting in the container's network, where a check would see it.
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    return made
+
+
+def _at_path(pid: int, container: str, path: str) -> socket.socket:
+    if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_FS) != 0:
+        raise OSError(ctypes.get_errno(), "a thread cannot have a root directory of its own")
+    _enter(pid, container, "mnt", _CLONE_NEWNS)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.settimeout(_CONNECT_S / 2)
+        made.connect(path)
+        made.setblocking(False)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _enter(pid: int, container: str, kind: str, flag: int) -> None:
+    descriptor = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         if not is_of(pid, container):
             raise ConnectionRefusedError(f"container {container[:12]} has ended")
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.setns(descriptor, _CLONE_NEWNET) != 0:
+        if ctypes.CDLL(None, use_errno=True).setns(descriptor, flag) != 0:
             code = ctypes.get_errno()
-            raise OSError(code, f"cannot enter the network of container {container[:12]}: {os.strerror(code)}")
-        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        made.setblocking(False)
-        # Closed, it leaves nothing waiting in the container's network, where a check would see it.
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        return made
+            raise OSError(code, f"cannot enter container {container[:12]} ({kind}): {os.strerror(code)}")
     finally:
         os.close(descriptor)
 
 
 class Relay:
-    """The addresses of one generation: listeners on this machine's loopback, each before one port inside. Closed, nothing of them
-    is left, and every connection through them has ended."""
+    """The addresses of one generation: listeners on this machine's loopback, each before one port or socket inside.
+
+    Closed, nothing of them is left, and every connection through them has ended.
+    """
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
-        self._servers: dict[int, asyncio.Server] = {}
+        self._servers: dict[int | str, asyncio.Server] = {}
         self._running: set[asyncio.Task[None]] = set()
 
-    async def open(self, ports: list[int]) -> None:
-        for port in ports:
-            self._servers[port] = await asyncio.start_server(partial(self._serve, port), "127.0.0.1", 0)
+    async def open(self, places: Sequence[int | str]) -> None:
+        for place in places:
+            self._servers[place] = await asyncio.start_server(partial(self._serve, place), "127.0.0.1", 0)
 
-    def address(self, port: int) -> str:
-        server = self._servers.get(port)
+    def address(self, place: int | str) -> str:
+        server = self._servers.get(place)
         if server is None or not server.sockets:
-            raise RuntimeUnavailable(f"port {port} is not among the container's `ports`")
+            raise RuntimeUnavailable(f"{place} is not among the container's `ports` and `sockets`", fix="name it there")
         host, number = server.sockets[0].getsockname()[:2]
         return f"{host}:{number}"
 
@@ -144,12 +169,12 @@ class Relay:
         if self._running:
             await asyncio.wait(tuple(self._running), timeout=5)
 
-    async def _serve(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, place: int | str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
         try:
-            inner_reader, inner_writer = await self._reach.connect(port)
+            inner_reader, inner_writer = await self._reach.connect(place)
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(_pump(reader, inner_writer))

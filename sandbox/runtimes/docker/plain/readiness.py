@@ -22,6 +22,7 @@ async def until_ready(engine: Engine, reach: Reach, options: ContainerOptions) -
     """Wait for every condition; raise InstanceLost with what the container said."""
     ready = options.ready
     port = ready.port or (options.ports[0] if options.ports else None)
+    path = options.sockets[0] if options.sockets else None
     waits: list[tuple[str, Callable[[], Awaitable[bool]]]] = []
     if ready.log is not None:
         waits.append((f"its output to hold {ready.log!r}", _said(engine, reach, ready.log)))
@@ -29,6 +30,8 @@ async def until_ready(engine: Engine, reach: Reach, options: ContainerOptions) -
         waits.append((f"port {port} to answer {ready.http}", _answers(reach, port, ready.http)))
     elif port is not None:
         waits.append((f"port {port} to accept connections", _accepts(reach, port)))
+    elif path is not None:
+        waits.append((f"{path} to accept connections", _accepts(reach, path)))
     if ready.command is not None:
         waits.append((f"{ready.command[0]} to end with 0", _succeeds(engine, reach, ready.command)))
     loop = asyncio.get_running_loop()
@@ -77,10 +80,10 @@ def _said(engine: Engine, reach: Reach, pattern: str) -> Callable[[], Awaitable[
     return condition
 
 
-def _accepts(reach: Reach, port: int) -> Callable[[], Awaitable[bool]]:
+def _accepts(reach: Reach, place: int | str) -> Callable[[], Awaitable[bool]]:
     async def condition() -> bool:
         try:
-            reader, writer = await reach.connect(port)
+            reader, writer = await reach.connect(place)
         except (OSError, TimeoutError):
             return False
         if reach.pid:
