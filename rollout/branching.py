@@ -59,6 +59,7 @@ class Branching:
             if index in begun:
                 continue
             begun.add(index)
+            self._parts.board.leave(f"{group.id}-{index}")  # a fork has an id of its own
             if not self._books.budget.spend(Spend.EXPLORE):
                 self._refuse(group, index, NO_BUDGET)
                 continue

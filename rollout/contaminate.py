@@ -31,7 +31,7 @@ OTHER = (
 
 
 class Contaminator:
-    """Leaves a leak of the environment's kind in `share` of the sessions, chosen by seed and trajectory, and marks the namespace."""
+    """Leaves a leak of the environment's kind in `share` of the sessions, by seed and trajectory, and marks the namespace."""
 
     def __init__(self, environment: str, *, share: float, seed: int) -> None:
         if not 0 <= share <= 1:

@@ -55,11 +55,10 @@ class Gate:
         return ""
 
     def _saturated(self, decision: Decision) -> str:
-        """While a dependency's line is full, only tasks of a certain worth may start."""
-        limits = self._parts.limits
-        full = [name for name in limits.uses if limits.line(name).full]
+        """While a dependency is at its safe limit, only tasks of a certain worth may start."""
+        full = self._parts.limits.strained()
         if full and decision.score < self._books.plan.value_floor:
-            return f"{', '.join(full)} at its limit: worth {decision.score:.2f} below {self._books.plan.value_floor:.2f}"
+            return f"{', '.join(full)} at the safe limit: worth {decision.score:.2f} below {self._books.plan.value_floor:.2f}"
         return ""
 
     def _refuse(self, why: str) -> None:

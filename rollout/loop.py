@@ -25,6 +25,7 @@ from rollout.errors import RolloutStopped
 from rollout.gate import Gate
 from rollout.groups import Group
 from rollout.members import Members
+from rollout.running.board import Phase
 from rollout.running.runner import Parts
 from rollout.watchdog import Watchdog
 
@@ -156,6 +157,8 @@ class RolloutLoop:
                     began=self.parts.clock.monotonic(),
                 )
                 self._outstanding += 1
+                for index in range(group.size):  # counted from now on, not from when its task first runs
+                    self.parts.board.enter(f"{group.id}-{index}", Phase.SESSION)
                 assert self._tasks is not None
                 running = self._tasks.create_task(self._group(group, round(decision.score * 100)), name=f"group {group.id}")
                 self._running.add(running)

@@ -59,6 +59,7 @@ class Options:
     style: str = "json"
     size: int = 4  # namespaces
     slots: int = 8  # of the model
+    tool_limit: int = 0  # acts of one tool at once; 0: as many as namespaces
     temperature: float = 1.0
     seed: int = 0
     turns: int = 12
@@ -158,15 +159,16 @@ def parts_of(
     """Put together what all trajectories share."""
     bounds = bounds_of(options)
     tools = tools_for(environment.spec)
-    line = plan.holding + plan.group_rule.size
+    line = plan.sync.outstanding * plan.group_rule.size  # whoever is admitted finds a place in line
+    owner, tool_limit = f"environment {plan.environment}", options.tool_limit or options.size
     limits = Limits(
         [
             Dependency(name=MODEL, owner=f"engine {engine.name}", limit=options.slots, waiting=line),
             Dependency(name=SESSION, owner=f"pool of {plan.environment}", limit=options.size, waiting=line, wait_s=1800),
-            Dependency(name=JUDGE, owner=f"environment {plan.environment}", limit=options.size, waiting=line),
+            Dependency(name=JUDGE, owner=owner, limit=options.size, waiting=line, safe=options.size),
             Dependency(name=STORAGE, owner="the run's journal", limit=1, waiting=4 * line),
             *(
-                Dependency(name=dependency(t.spec.name), owner=f"environment {plan.environment}", limit=options.size, waiting=line)
+                Dependency(name=dependency(t.spec.name), owner=owner, limit=tool_limit, waiting=line, safe=tool_limit)
                 for t in tools
             ),
         ],

@@ -18,13 +18,17 @@ MODEL, SESSION, JUDGE, STORAGE = "model", "session", "judge", "storage"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependency:
-    """Something that bounds the run from outside. `owner` is who answers for it; `waiting` bounds its line; `wait_s` each wait."""
+    """Something that bounds the run from outside. `owner` is who answers for it; `waiting` bounds its line; `wait_s` each wait.
+
+    With `safe` in line (0: never), it has reached its safe limit: tasks of lower worth are not admitted before anything times out.
+    """
 
     name: str
     owner: str
     limit: int
     waiting: int
     wait_s: float = 600.0
+    safe: int = 0
 
     def __post_init__(self) -> None:
         if not self.owner.strip() or self.limit < 1 or self.waiting < 0 or self.wait_s <= 0:
@@ -81,6 +85,10 @@ class Limits:
             raise EnvironmentInvalid(
                 f"nobody registered a dependency {name!r}", fix=f"registered are: {', '.join(self._dependencies)}"
             ) from None
+
+    def strained(self) -> tuple[str, ...]:
+        """The dependencies at their safe limit."""
+        return tuple(n for n, d in self._dependencies.items() if d.safe and self._lines[n].waiting >= d.safe)
 
     def line(self, name: str) -> Line:
         self.of(name)

@@ -94,6 +94,7 @@ class Rollout:
         self.tasks = [task(n) for n in range(4)]
         self.environment: MemoryEnvironment = memory_environment(tasks=self.tasks)
         self.size = 4
+        self.tool_limit = 4
         self.slots = 4
         self.tool = Do()
         self.answers: Answers = half
@@ -132,7 +133,7 @@ class Rollout:
                 Dependency(name=SESSION, owner="tests", limit=self.size, waiting=line),
                 Dependency(name=JUDGE, owner="tests", limit=self.size, waiting=line),
                 Dependency(name=STORAGE, owner="tests", limit=1, waiting=line),
-                Dependency(name=dependency("do"), owner="tests", limit=self.size, waiting=line),
+                Dependency(name=dependency("do"), owner="tests", limit=self.tool_limit, waiting=line, safe=1),
             ],
             clock=self.clock,
         )

@@ -247,3 +247,40 @@ async def test_a_group_that_misses_its_batch_goes_by_the_late_rule(rolled: Any, 
     assert [s.trajectory.group for b in seen for s in b.off_policy] == (["run-0"] * 2 if late is Late.KEEP_OFF_POLICY else [])
     states = {c.state for c in rolled.clearances.values()}
     assert states == {ClearanceState.CLEARED}
+
+
+async def test_at_a_tools_safe_limit_tasks_of_lower_worth_are_refused_and_nothing_times_out(rolled: Any) -> None:
+    """Every task is new, and worth 1.5, once; the second round is worth less than the floor and waits until the tool is free."""
+
+    async def slow(session: Any) -> None:
+        await rolled.clock.sleep(5)
+
+    rolled.tool_limit = 1
+    rolled.tool.wait = slow
+    rolled.change(groups=8, value_floor=1.2, sync=SyncRule(groups=2, max_gap=8))
+    batches = await rolled.run()
+
+    assert counts(rolled) == {"accepted": 16}
+    assert len(batches) == 4
+    (reason,) = {why.split(" below")[0].split(": worth")[0] for why in rolled.books.accounts.refused}
+    assert reason == "tool:do at the safe limit"
+    use = rolled.loop.parts.limits.uses["tool:do"]
+    assert (use.most_held, use.refused) == (1, 0)
+
+
+async def test_a_tool_wait_leaves_the_model_to_others(rolled: Any) -> None:
+    """One slot, and a trajectory that waits for its tool until all others have ended: they generate the while."""
+    rolled.slots = 1
+    rolled.change(groups=2, sync=SyncRule(groups=1), holding=4, low=4, high=4)
+    release = rolled.slow("run-0-0")
+    async with rolled.open() as loop:
+        first = await loop.next_batch()
+        assert first is not None
+        assert first.groups == ("run-1",)
+        assert loop.parts.limits.held()["session"].keys() == {"run-0-0"}
+        assert "model" not in loop.parts.limits.held()
+        release.set()
+        second = await loop.next_batch()
+        assert second is not None
+        assert second.groups == ("run-0",)
+    assert loop.parts.limits.slot_held_during_tool_wait_s == 0
