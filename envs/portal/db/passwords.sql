@@ -1,52 +1,50 @@
 -- Made by python -m envs.portal.people; do not edit.
 set role portal_owner;
-update portal.people p set password = v.password from (values
-  ('ada.ahlgren', 'scrypt$f66529e04bb56e2a65ca0e246664bf50$7370ddc01ec3db30a7bbfeb44e067dde5b813b085f2fb0f4ee598a468781ff44'),
-  ('bertil.bergstad', 'scrypt$8e52fb14e87d1d24b2fdd8818a246209$9ce5bd92e856219691ba2241c41b908115ee276851979ad4c5fc0b5824598d97'),
-  ('clara.cederholm', 'scrypt$602ce359709af9aa8878f2802d9981b9$6dc8f987a8060ba36b9a0851337de35f53fa0f21b934135f8079b7b15b82f7cc'),
-  ('david.dalin', 'scrypt$c0eb8ec288bd1cb6d4bee8925e72276d$c9421986b46986a58b788728c7417cc408725114a689916fe590965880d91b24'),
-  ('elsa.ekman', 'scrypt$53b47b6e126964c3bafdf5543cbaa173$a184a31522688044efd555c791bccb62599e4a3d1f80c9621654e36b88491b77'),
-  ('fredrik.falk', 'scrypt$adca379fe3c47d6d786fbbe68531eb04$ae4ab01fc461ad2d7e59f16b82b569249a0d57a19d327c919e622e2794cbe99a'),
-  ('greta.granlund', 'scrypt$1b66d8477fd0b849f3cea408b4ee86ed$e08e10cd9986fa72c5817dae0dad061779af350671da101366c242b386ae7be4'),
-  ('henrik.holmberg', 'scrypt$f93c7176ec9c435fb628086a9e3547a7$142360ea1446bc990c23acf445816bbca3854a34211712b5d6dff4e6ce16bd27'),
-  ('ida.isaksen', 'scrypt$27f0f2e9736a96af48242a8ab58dd5fc$6f8201b6b8b5f77f844e4dda672f37f6b6967d2d45a14e7a6789c1879b255566'),
-  ('johan.jansson', 'scrypt$0d383c124c61a275672f029cb0a7c01d$5ae875e3b3ef1bf2349492469d80aa80e12c6f74ce28468936f89ad5dabe42b7'),
-  ('karin.kjellin', 'scrypt$80856466326cdb917b17297c5de164d9$8965a6ddd4b94aa0aea1a321b915a351603e17a6a04ef912a79d11d083e646b7'),
-  ('lars.lindqvist', 'scrypt$897845903180d878fed79580a3f4ede6$82f5c95848c1d9c7a122090c08c7ef7869df578a6224478901ae9d0aba72c528'),
-  ('maja.molin', 'scrypt$c084bd44d74730490eb4e965c4f1fb07$9b1143305aee911a7c1bebeb7e559beaaa7b809075ed82fe0141b93c6f15058c'),
-  ('nils.nordahl', 'scrypt$845ea6b764a1997dc0ac1a36458cf911$13d7c8bc7f3e0ed203e843b25d00eb83477cb9654ec29cd63a3e74334e5267ba'),
-  ('olga.oberg', 'scrypt$08c2527a8a4f1fc7c1eeed77a7f37e6a$4976d98ab28116f3fefe59981df90ea34eab0851183c9343da2db5ef659cba76'),
-  ('per.palmer', 'scrypt$0c8fee29307fb1e150b1a5527eafc237$006de9dbf49a4d236148e5cc4a811721725ad25ebbeb13b7d8eddf9f34c33eee'),
-  ('quirin.quist', 'scrypt$f464b461a8b5509e0b167d9959745dc8$4f27ff309b8470a866b34ad74bd06f0de068dc3ef3c575062bf72c53a2aa1644'),
-  ('rosa.roos', 'scrypt$51b55d30e83e9574d69aba355d230ede$f2fd6c5f112dd212f7fcf564de7cd0b0f7f24eb6e5c70776cce6d40eb0f51fe0'),
-  ('sven.sandell', 'scrypt$33548a4182fe2d8732d14a60d031bf0b$cd415eaadd35d2423a6b978f4c6ed29979a764467027f61ba2ea4a81841fc5fe'),
-  ('tove.thorell', 'scrypt$51f554b043aa91bc7158926508a354da$012c34b56c5b9e824e28d2617e8648b742d297434805c6b362af085022288f62'),
-  ('ulla.uggla', 'scrypt$306a2dc1c03f2546c210bd4ae7d00387$1f0d2f3e0b2a3e67a051448edd127ac9d61d3e828b004788490465ff26c97ffa'),
-  ('viktor.vinter', 'scrypt$261d9d70cacb616de68706952e3cbc1a$daed8f561c41e706fcab4bd23ad05abef2a060e88f603ddeeb6aa11aa01a99ad'),
-  ('wilma.wallin', 'scrypt$a466bbc6cbd7e0581a77956b7c7ab4d3$723e2cf53500a2965f0ebed79c7cea9a88ac67d417339faf456adb28de705b9f'),
-  ('xenia.ystrand', 'scrypt$c3aa20d23f22e413f82663d38461e906$60d65d08ea25065408f66083fe8b84ecc351d7ebb80a5493a36b233b2a1c35de'),
-  ('yngve.zetter', 'scrypt$365e97080a32a7f2d3acf257c2ef798e$9028243ec005a5f5fcfcfc5463c036362b4b027886ffe6f6da9b18f168575a25'),
-  ('zara.almqvist', 'scrypt$5f3bdb5d8a05766dc65600c57dd4080f$56134be0cf37a764e254b566356a7a8930422a7705d54c5d4ecc9a8302dfca45'),
-  ('anton.boman', 'scrypt$44f1ba3755cfd7c0d8472398a6957edc$b329414f835aeabe67be42bd62aaf8e2e7e39024dcc886811f0e75070445ed92'),
-  ('britta.carling', 'scrypt$dea2fc9ad1afe944cf64f13c490347cb$d61237de4fe117cca46f1b5678fe9226aaf9452bfec8a363f4f20a47147a83fe'),
-  ('casper.dahlman', 'scrypt$78738c5d1ffc4403d159ca637a1f0f69$8e4686c46c9c2725755fa4990c96a1431c76c192564b9e7baba294adb35e4968'),
-  ('dagny.engstrom', 'scrypt$1d0cc449115bada329e833914f38948a$b7983b1b05a24699be772677eb0447a27fb0c43568a3a91623837a1e8696f7f2'),
-  ('emil.forsell', 'scrypt$9ecfbd037f26f429193020db89e8d1b9$95be71b730306b7f6e1526cddaa25323a591c764110afd2ae743765658d5f433'),
-  ('freja.gylling', 'scrypt$869a0acdc6562f4b1f35a6520294e98c$0eef971e7bc474c88dbb12e1c1a4d4eae1984115dccc5f27e791b0c80c115736'),
-  ('gustav.hedin', 'scrypt$2b5a59e7750ed6c63799e427e4dc3e6d$796c43f4ca3be2f8a12242afea920675bd8e2d3360aa223692e7904a4d453398'),
-  ('hedda.ingvar', 'scrypt$ddfe1b22dbdaf2403ed8cedbb482cce4$ac6de869d0f71a2e29c7b576778a12dfae9884a49f9eaccb763e217df1d332c1'),
-  ('ivar.jarl', 'scrypt$90acfe9d5cc28250b4e6f8bb350bac1f$8e94aa9e0a8794290af33d1cd8002b6c7cf72294e0b9fb647f7a93b4cf693d45'),
-  ('jonna.kronberg', 'scrypt$f03385611f6546c9ab23a901ed36b50b$ffd686fc239232a568870a5cc8f7f3e3ce13b8b203c20bc2f0d59bf9e749cec7'),
-  ('kasper.lilja', 'scrypt$8ad37efeb8d476f5248e9f147649ea9e$64c37c133cba911bc6aefb3470ab0f4e14515a872de35f57cc877e5bcb646172'),
-  ('linnea.malmgren', 'scrypt$ae11db9c338ede1731679c8de02a40e4$3ba583e032c165af588bb7b1a7a6c0b40575aea11ab49090aaf26187b76a755d'),
-  ('magnus.nyberg', 'scrypt$c40dc9e63f2efe3afa97071bc2114b7a$e9dc8497580b481590c95b97a81dc118c1dfbb50130f52f510a551d0c68b9fe1'),
-  ('nora.osterman', 'scrypt$7a0b1e442e5ace1d3b655e8f604802e4$3ddef67365ff09da685366fd8783e2ecb0596c7ed5e566984dec3bd912d990de'),
-  ('oskar.pihl', 'scrypt$726393198efdc41293012d00e064af8e$5a9df89c70d211aeaf9d7d30f69cf277e8b96a58661316915df29014cd4cfab3'),
-  ('petra.rydberg', 'scrypt$55b9c785832854840f03b262de481c21$b0267e10c4f982c6da81180388affe1d43a934103b2a699447b33c33a09f8e62'),
-  ('rasmus.stahl', 'scrypt$d5fd292a6172f2544688796da4a0a937$1c49b6ce6167cad92be77e5945ab151fc3c89ff03a6e05ca12b771fc920c99be'),
-  ('signe.tegner', 'scrypt$3d15114fdbbe3b5f130666003050c548$df2452b8d64de9546661774adb3c507182db0e50ff029e009019b08ad6520d41'),
-  ('torsten.unger', 'scrypt$7d29e0216e8ad50766f668e42004533e$44363c09cb2f23362c461d083f17ffe6cfcaa5f1bf71ceceb3c9720cca99ad25'),
-  ('ursula.vester', 'scrypt$c91e9dbcf80cc75564e63ac7d66a382b$5fa0e2788956547d14aca74d4b4f981f9f769b2406084a7ec63a9ccb44871188'),
-  ('valter.wiklund', 'scrypt$3c11d693cb50838df12f07eef0e696a0$1d78898ede7e1778b2182c7279bdad9b790851c2848a28c05bf190d92d53c9bb'),
-  ('ylva.zander', 'scrypt$9f0d241d90e21a832b5d2652baaf2001$360a9bd9f5e58ca2d9fc0c324abe225246c3e9b25a0e2b9529349f194991f8df')
-) v (login, password) where v.login = p.login;
+update portal.people set password = 'scrypt$f66529e04bb56e2a65ca0e246664bf50$7370ddc01ec3db30a7bbfeb44e067dde5b813b085f2fb0f4ee598a468781ff44' where login = 'ada.ahlgren';
+update portal.people set password = 'scrypt$8e52fb14e87d1d24b2fdd8818a246209$9ce5bd92e856219691ba2241c41b908115ee276851979ad4c5fc0b5824598d97' where login = 'bertil.bergstad';
+update portal.people set password = 'scrypt$602ce359709af9aa8878f2802d9981b9$6dc8f987a8060ba36b9a0851337de35f53fa0f21b934135f8079b7b15b82f7cc' where login = 'clara.cederholm';
+update portal.people set password = 'scrypt$c0eb8ec288bd1cb6d4bee8925e72276d$c9421986b46986a58b788728c7417cc408725114a689916fe590965880d91b24' where login = 'david.dalin';
+update portal.people set password = 'scrypt$53b47b6e126964c3bafdf5543cbaa173$a184a31522688044efd555c791bccb62599e4a3d1f80c9621654e36b88491b77' where login = 'elsa.ekman';
+update portal.people set password = 'scrypt$adca379fe3c47d6d786fbbe68531eb04$ae4ab01fc461ad2d7e59f16b82b569249a0d57a19d327c919e622e2794cbe99a' where login = 'fredrik.falk';
+update portal.people set password = 'scrypt$1b66d8477fd0b849f3cea408b4ee86ed$e08e10cd9986fa72c5817dae0dad061779af350671da101366c242b386ae7be4' where login = 'greta.granlund';
+update portal.people set password = 'scrypt$f93c7176ec9c435fb628086a9e3547a7$142360ea1446bc990c23acf445816bbca3854a34211712b5d6dff4e6ce16bd27' where login = 'henrik.holmberg';
+update portal.people set password = 'scrypt$27f0f2e9736a96af48242a8ab58dd5fc$6f8201b6b8b5f77f844e4dda672f37f6b6967d2d45a14e7a6789c1879b255566' where login = 'ida.isaksen';
+update portal.people set password = 'scrypt$0d383c124c61a275672f029cb0a7c01d$5ae875e3b3ef1bf2349492469d80aa80e12c6f74ce28468936f89ad5dabe42b7' where login = 'johan.jansson';
+update portal.people set password = 'scrypt$80856466326cdb917b17297c5de164d9$8965a6ddd4b94aa0aea1a321b915a351603e17a6a04ef912a79d11d083e646b7' where login = 'karin.kjellin';
+update portal.people set password = 'scrypt$897845903180d878fed79580a3f4ede6$82f5c95848c1d9c7a122090c08c7ef7869df578a6224478901ae9d0aba72c528' where login = 'lars.lindqvist';
+update portal.people set password = 'scrypt$c084bd44d74730490eb4e965c4f1fb07$9b1143305aee911a7c1bebeb7e559beaaa7b809075ed82fe0141b93c6f15058c' where login = 'maja.molin';
+update portal.people set password = 'scrypt$845ea6b764a1997dc0ac1a36458cf911$13d7c8bc7f3e0ed203e843b25d00eb83477cb9654ec29cd63a3e74334e5267ba' where login = 'nils.nordahl';
+update portal.people set password = 'scrypt$08c2527a8a4f1fc7c1eeed77a7f37e6a$4976d98ab28116f3fefe59981df90ea34eab0851183c9343da2db5ef659cba76' where login = 'olga.oberg';
+update portal.people set password = 'scrypt$0c8fee29307fb1e150b1a5527eafc237$006de9dbf49a4d236148e5cc4a811721725ad25ebbeb13b7d8eddf9f34c33eee' where login = 'per.palmer';
+update portal.people set password = 'scrypt$f464b461a8b5509e0b167d9959745dc8$4f27ff309b8470a866b34ad74bd06f0de068dc3ef3c575062bf72c53a2aa1644' where login = 'quirin.quist';
+update portal.people set password = 'scrypt$51b55d30e83e9574d69aba355d230ede$f2fd6c5f112dd212f7fcf564de7cd0b0f7f24eb6e5c70776cce6d40eb0f51fe0' where login = 'rosa.roos';
+update portal.people set password = 'scrypt$33548a4182fe2d8732d14a60d031bf0b$cd415eaadd35d2423a6b978f4c6ed29979a764467027f61ba2ea4a81841fc5fe' where login = 'sven.sandell';
+update portal.people set password = 'scrypt$51f554b043aa91bc7158926508a354da$012c34b56c5b9e824e28d2617e8648b742d297434805c6b362af085022288f62' where login = 'tove.thorell';
+update portal.people set password = 'scrypt$306a2dc1c03f2546c210bd4ae7d00387$1f0d2f3e0b2a3e67a051448edd127ac9d61d3e828b004788490465ff26c97ffa' where login = 'ulla.uggla';
+update portal.people set password = 'scrypt$261d9d70cacb616de68706952e3cbc1a$daed8f561c41e706fcab4bd23ad05abef2a060e88f603ddeeb6aa11aa01a99ad' where login = 'viktor.vinter';
+update portal.people set password = 'scrypt$a466bbc6cbd7e0581a77956b7c7ab4d3$723e2cf53500a2965f0ebed79c7cea9a88ac67d417339faf456adb28de705b9f' where login = 'wilma.wallin';
+update portal.people set password = 'scrypt$c3aa20d23f22e413f82663d38461e906$60d65d08ea25065408f66083fe8b84ecc351d7ebb80a5493a36b233b2a1c35de' where login = 'xenia.ystrand';
+update portal.people set password = 'scrypt$365e97080a32a7f2d3acf257c2ef798e$9028243ec005a5f5fcfcfc5463c036362b4b027886ffe6f6da9b18f168575a25' where login = 'yngve.zetter';
+update portal.people set password = 'scrypt$5f3bdb5d8a05766dc65600c57dd4080f$56134be0cf37a764e254b566356a7a8930422a7705d54c5d4ecc9a8302dfca45' where login = 'zara.almqvist';
+update portal.people set password = 'scrypt$44f1ba3755cfd7c0d8472398a6957edc$b329414f835aeabe67be42bd62aaf8e2e7e39024dcc886811f0e75070445ed92' where login = 'anton.boman';
+update portal.people set password = 'scrypt$dea2fc9ad1afe944cf64f13c490347cb$d61237de4fe117cca46f1b5678fe9226aaf9452bfec8a363f4f20a47147a83fe' where login = 'britta.carling';
+update portal.people set password = 'scrypt$78738c5d1ffc4403d159ca637a1f0f69$8e4686c46c9c2725755fa4990c96a1431c76c192564b9e7baba294adb35e4968' where login = 'casper.dahlman';
+update portal.people set password = 'scrypt$1d0cc449115bada329e833914f38948a$b7983b1b05a24699be772677eb0447a27fb0c43568a3a91623837a1e8696f7f2' where login = 'dagny.engstrom';
+update portal.people set password = 'scrypt$9ecfbd037f26f429193020db89e8d1b9$95be71b730306b7f6e1526cddaa25323a591c764110afd2ae743765658d5f433' where login = 'emil.forsell';
+update portal.people set password = 'scrypt$869a0acdc6562f4b1f35a6520294e98c$0eef971e7bc474c88dbb12e1c1a4d4eae1984115dccc5f27e791b0c80c115736' where login = 'freja.gylling';
+update portal.people set password = 'scrypt$2b5a59e7750ed6c63799e427e4dc3e6d$796c43f4ca3be2f8a12242afea920675bd8e2d3360aa223692e7904a4d453398' where login = 'gustav.hedin';
+update portal.people set password = 'scrypt$ddfe1b22dbdaf2403ed8cedbb482cce4$ac6de869d0f71a2e29c7b576778a12dfae9884a49f9eaccb763e217df1d332c1' where login = 'hedda.ingvar';
+update portal.people set password = 'scrypt$90acfe9d5cc28250b4e6f8bb350bac1f$8e94aa9e0a8794290af33d1cd8002b6c7cf72294e0b9fb647f7a93b4cf693d45' where login = 'ivar.jarl';
+update portal.people set password = 'scrypt$f03385611f6546c9ab23a901ed36b50b$ffd686fc239232a568870a5cc8f7f3e3ce13b8b203c20bc2f0d59bf9e749cec7' where login = 'jonna.kronberg';
+update portal.people set password = 'scrypt$8ad37efeb8d476f5248e9f147649ea9e$64c37c133cba911bc6aefb3470ab0f4e14515a872de35f57cc877e5bcb646172' where login = 'kasper.lilja';
+update portal.people set password = 'scrypt$ae11db9c338ede1731679c8de02a40e4$3ba583e032c165af588bb7b1a7a6c0b40575aea11ab49090aaf26187b76a755d' where login = 'linnea.malmgren';
+update portal.people set password = 'scrypt$c40dc9e63f2efe3afa97071bc2114b7a$e9dc8497580b481590c95b97a81dc118c1dfbb50130f52f510a551d0c68b9fe1' where login = 'magnus.nyberg';
+update portal.people set password = 'scrypt$7a0b1e442e5ace1d3b655e8f604802e4$3ddef67365ff09da685366fd8783e2ecb0596c7ed5e566984dec3bd912d990de' where login = 'nora.osterman';
+update portal.people set password = 'scrypt$726393198efdc41293012d00e064af8e$5a9df89c70d211aeaf9d7d30f69cf277e8b96a58661316915df29014cd4cfab3' where login = 'oskar.pihl';
+update portal.people set password = 'scrypt$55b9c785832854840f03b262de481c21$b0267e10c4f982c6da81180388affe1d43a934103b2a699447b33c33a09f8e62' where login = 'petra.rydberg';
+update portal.people set password = 'scrypt$d5fd292a6172f2544688796da4a0a937$1c49b6ce6167cad92be77e5945ab151fc3c89ff03a6e05ca12b771fc920c99be' where login = 'rasmus.stahl';
+update portal.people set password = 'scrypt$3d15114fdbbe3b5f130666003050c548$df2452b8d64de9546661774adb3c507182db0e50ff029e009019b08ad6520d41' where login = 'signe.tegner';
+update portal.people set password = 'scrypt$7d29e0216e8ad50766f668e42004533e$44363c09cb2f23362c461d083f17ffe6cfcaa5f1bf71ceceb3c9720cca99ad25' where login = 'torsten.unger';
+update portal.people set password = 'scrypt$c91e9dbcf80cc75564e63ac7d66a382b$5fa0e2788956547d14aca74d4b4f981f9f769b2406084a7ec63a9ccb44871188' where login = 'ursula.vester';
+update portal.people set password = 'scrypt$3c11d693cb50838df12f07eef0e696a0$1d78898ede7e1778b2182c7279bdad9b790851c2848a28c05bf190d92d53c9bb' where login = 'valter.wiklund';
+update portal.people set password = 'scrypt$9f0d241d90e21a832b5d2652baaf2001$360a9bd9f5e58ca2d9fc0c324abe225246c3e9b25a0e2b9529349f194991f8df' where login = 'ylva.zander';

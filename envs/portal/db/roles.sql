@@ -15,11 +15,3 @@ create role portal login connection limit 20
 
 comment on role portal_owner is 'Owns every object of the portal';
 comment on role portal is 'What the web server logs in as';
-
-do $$
-begin
-  execute format('alter database %I owner to portal_owner', current_database());
-  execute format('revoke temporary on database %I from public', current_database());
-end
-$$;
-revoke all on schema public from public;

@@ -1,4 +1,12 @@
 -- The portal's tables. Only the server's role writes them.
+do $$
+begin
+  execute format('alter database %I owner to portal_owner', current_database());
+  execute format('revoke temporary on database %I from public', current_database());
+end
+$$;
+revoke all on schema public from public;
+
 create schema portal authorization portal_owner;
 set role portal_owner;
 

@@ -65,7 +65,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(_file(path), body)
             return
         length = self.headers.get("Content-Length", "0")
-        if not length.isdigit() or int(length) > BODY_LIMIT:
+        if not (length.isascii() and length.isdigit()) or int(length) > BODY_LIMIT:
             self.close_connection = True
             self._send(Response(b"The form is too large.", 413, "text/plain"), body)
             return

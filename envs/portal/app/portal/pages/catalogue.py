@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import urlencode
 
@@ -56,7 +57,8 @@ def catalogue(request: Request) -> Response:
     size = int(request.query["size"]) if request.query.get("size") in SIZES else 24
     count = request.db.value(f"select count(*) from products p join categories c on c.id = p.category_id where {where}", *values)
     pages = max(1, -(-count // size))
-    number = min(max(1, int(request.query.get("page", "1"))), pages) if request.query.get("page", "1").isdigit() else 1
+    asked = request.query.get("page", "1")
+    number = min(max(1, int(asked)), pages) if re.fullmatch("[0-9]{1,4}", asked) else 1
     order = SORTS.get(sort, SORTS["name"])[1]
     found = request.db.rows(f"{_PRODUCT} where {where} order by {order} limit {size} offset {(number - 1) * size}", *values)
     categories = request.db.rows("select slug, name from categories order by name")
@@ -111,7 +113,7 @@ def _conditions(query: dict[str, str]) -> tuple[str, list[Any]]:
         add("p.brand = {}", query["brand"])
     if query.get("max"):
         most = query["max"].replace(",", ".")
-        if not most.replace(".", "", 1).isdigit():
+        if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,2})?", most):
             raise Problem(400, "“Price up to” must be a number.")
         add("p.price <= {}::numeric", most)
     if query.get("stock") == "1":
