@@ -2,7 +2,7 @@
 
     [resources.cache]
     kind = "container"
-    image = "redis:7"
+    image = "redis:7"                  # or the environment's own `image`
     ports = [6379]                     # TCP ports inside (or sockets = ["/run/x.sock"]); the first is the endpoint
     command = ["redis-server"]         # instead of the image's own (entrypoint = [...] likewise)
     env = { MODE = "test" }
@@ -66,7 +66,7 @@ class ReadyOptions(options.Options):
 
 
 class ContainerOptions(options.Options):
-    image: str = Field(min_length=1)
+    image: str = Field("", description="empty: the environment's own `image`")
     command: list[str] | None = None
     entrypoint: list[str] | None = None
     env: dict[str, str] = Field(default_factory=dict)
@@ -112,7 +112,7 @@ class Container:
 
     @property
     def in_force(self) -> Mapping[str, Any]:
-        return {"image": self.options.image}
+        return {"image": self.options.image or "the environment's"}
 
     @cached_property
     def digest(self) -> str:
@@ -163,8 +163,9 @@ class Container:
         raise self._elsewhere()
 
     def _elsewhere(self) -> RuntimeUnavailable:
+        image = self.options.image or "the environment's image"
         return RuntimeUnavailable(
-            f"resource {self._spec.name!r} is a container of image {self.options.image}, which only the docker runtime can run",
+            f"resource {self._spec.name!r} is a container of {image}, which only the docker runtime can run",
             fix="--runtime docker (or AUTOCLAVE_RUNTIME=docker), with a Docker engine at DOCKER_HOST",
         )
 

@@ -133,7 +133,13 @@ async def define(engine: Engine, environment: Environment) -> Definition:
             problems=(f"resources.{resource.spec.name}.sockets: cannot be reached from here",),
             fix="give `ports` instead",
         )
-    name = resource.options.image
+    name = resource.options.image or spec.image
+    if not name:
+        raise EnvironmentInvalid(
+            f"environment {spec.name}: no image is named",
+            problems=(f"resources.{resource.spec.name}.image: is missing",),
+            fix="set it there, or `image` of the environment",
+        )
     image = await engine.call(
         lambda client: client.inspect_image(name), doing=f"looking for image {name} of environment {spec.name}"
     )

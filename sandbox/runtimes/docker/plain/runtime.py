@@ -68,7 +68,8 @@ class PlainRuntime:
             finally:
                 await run_shielded(lineage.destroy())
         except InstanceLost as error:
-            said = f"environment {definition.spec.name}: image {definition.options.image} does not come up: {error.message}"
+            image = definition.options.image or definition.spec.image
+            said = f"environment {definition.spec.name}: image {image} does not come up: {error.message}"
             raise EnvironmentInvalid(said, fix=error.fix) from error
         finally:
             self._engine.held.discard(token)
