@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from sandbox.errors import AutoclaveError, InstanceLost, LimitReached
 from sandbox.lifecycle import State
-from sandbox.model import CheckPolicy, Depth, ResetMethod, ResetPolicy
+from sandbox.model import CheckPolicy, Depth, ResetMethod, ResetPolicy, TaskSpec
 from sandbox.testing import memory_environment
 
-RUNTIME = ("start", "restore", "reset_in_place", "revoke", "close", "run")
+RUNTIME = ("start", "derive", "snapshot", "restore", "reset_in_place", "revoke", "close", "run")
 LEDGER = (
     "create_namespace",
     "transition",
@@ -29,6 +29,9 @@ LEDGER = (
     "record_check",
     "pending",
     "abandon",
+    "fork_check",
+    "save_snapshot",
+    "save_baseline",
 )
 POLICIES = {
     "restore": ResetPolicy(),
@@ -36,6 +39,7 @@ POLICIES = {
     "clean": ResetPolicy(method=ResetMethod.CLEAN, max_resets=2),
     "aged": ResetPolicy(max_age_s=20.0),
 }
+OWN = TaskSpec(id="own", family="f", difficulty="easy", split="train", prompt="", start={"state": {"orders": "9"}})
 BACK_S = 120.0  # the breaker's pause, the longest back-off of a duty, and some rounds
 
 failures = st.tuples(
@@ -43,8 +47,7 @@ failures = st.tuples(
 )
 steps = st.one_of(
     failures.map(lambda f: ("fail", f)),
-    st.just(("use", None)),
-    st.just(("dirty", None)),
+    st.sampled_from(["use", "dirty", "task", "fork"]).map(lambda how: ("use", how)),
     st.sampled_from([1.0, 36.0]).map(lambda seconds: ("wait", seconds)),
 )
 
@@ -56,17 +59,20 @@ async def settle(bench: Any, seconds: float) -> None:
         await bench.quiet()
 
 
-async def use(pool: Any, name: str, *, dirty: bool) -> None:
+async def use(pool: Any, name: str, how: str) -> None:
     with contextlib.suppress(AutoclaveError, OSError):
-        async with pool.session(name, wait=0) as session:
+        async with pool.session(name, wait=0, task="own" if how == "task" else None) as session:
             await session.run(["set", "orders", "4"])
-            if dirty:
+            if how == "fork":
+                async with await session.fork(await session.snapshot(), wait=0.05) as child:
+                    await child.run(["set", "orders", "5"])
+            if how == "dirty":
                 await session.run(["die"])
 
 
 async def story(bench: Any, policy: str, size: int, script: list[tuple[str, Any]]) -> None:
     deep = CheckPolicy(deep_every=2, required_depth=Depth.DEEP, max_ready_age_s=25.0)
-    environment = memory_environment(policy, reset=POLICIES[policy], check=deep)
+    environment = memory_environment(policy, reset=POLICIES[policy], check=deep, tasks=[OWN])
     pool = await bench.open(environment, size=size)
     await bench.quiet()
     for what, value in script:
@@ -79,7 +85,7 @@ async def story(bench: Any, policy: str, size: int, script: list[tuple[str, Any]
         elif what == "wait":
             await settle(bench, value)
         else:
-            await use(pool, policy, dirty=what == "dirty")
+            await use(pool, policy, value)
             await bench.quiet()
     for step in RUNTIME:
         bench.runtime.faults.mend(step)
@@ -123,7 +129,7 @@ def test_after_any_failures_the_pool_comes_back(
 
 
 @pytest.mark.parametrize("where", [*(("runtime", step) for step in RUNTIME), *(("ledger", step) for step in LEDGER)], ids=str)
-@pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_each_step_may_fail(make_bench: Callable[[Path], Any], policy: str, where: tuple[str, str]) -> None:
-    script = [("use", None), ("fail", (where, 2)), ("use", None), ("wait", 6.0), ("use", None), ("wait", 36.0)]
+@pytest.mark.parametrize(("policy", "how"), [("restore", "fork"), ("hook", "task"), ("clean", "dirty"), ("aged", "use")])
+def test_each_step_may_fail(make_bench: Callable[[Path], Any], policy: str, how: str, where: tuple[str, str]) -> None:
+    script = [("use", "use"), ("fail", (where, 2)), ("use", "dirty"), ("wait", 6.0), ("use", how), ("wait", 36.0)]
     run_story(make_bench, policy, 1, script)
