@@ -111,8 +111,8 @@ class GroupRuntime:
         keep |= {token for shared in self._shared if not shared.closed for token in shared.tokens()}
         keep |= {plans.token for _, plans in self._plans.values()}
         tokens = frozenset(keep)
-        sockets = in_thread(sweep_sockets, self._settings, tokens, dry_run=dry_run)
-        return (*await self._boxes.sweep(tokens, dry_run=dry_run), *await sockets)
+        gone = await self._boxes.sweep(tokens, dry_run=dry_run)
+        return (*gone, *await in_thread(sweep_sockets, self._settings, tokens, dry_run=dry_run))
 
     async def close(self) -> None:
         await run_shielded(all_of(*(shared.close() for shared in tuple(self._shared))))
