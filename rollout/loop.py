@@ -28,6 +28,7 @@ from rollout.members import Members
 from rollout.running.board import Phase
 from rollout.running.runner import Parts
 from rollout.watchdog import Watchdog
+from sandbox.aio import run_shielded
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class RolloutLoop:
         self._duties: list[asyncio.Task[None]] = []
         self._admitting = True
         self._asked_at: float | None = None
+        self._shipped: Batch | None = None  # recorded, and not yet handed out
         self._publishing = asyncio.Lock()  # no batch is cut while the version moves
         self.watchdog = Watchdog(clock=parts.clock, patience=plan.patience, quiet_s=self._quiet_s, holds=self.holds, stop=self.stop)
 
@@ -101,20 +103,28 @@ class RolloutLoop:
                 self.books.changed.clear()
                 if self.books.stopped:
                     raise RolloutStopped(self.books.stopped)
-                async with self._publishing:
-                    batch, gone = await self.delivery.next(self.version, last=self.over)
-                self._outstanding -= gone
-                if batch is not None:
-                    self.parts.board.move()
+                gone = 0
+                if self._shipped is None:
+                    gone = await run_shielded(self._ship_next())
+                if self._shipped is not None:
+                    batch, self._shipped = self._shipped, None
                     return batch
-                if gone:
-                    self.parts.board.move()
-                    continue
-                if self.over:
-                    return None
-                await self.books.changed.wait()
+                if not gone:
+                    if self.over:
+                        return None
+                    await self.books.changed.wait()
         finally:
             self._asked_at = self.parts.clock.monotonic()
+
+    async def _ship_next(self) -> int:
+        """Ship where a batch is complete; return how many groups are done with. Finished once begun: a caller that is cancelled
+        in the middle finds the batch at its next call, since the ledger has it already."""
+        async with self._publishing:
+            self._shipped, gone = await self.delivery.next(self.version, last=self.over)
+        self._outstanding -= gone
+        if gone:
+            self.parts.board.move()
+        return gone
 
     async def publish(self, weights: Path | None) -> PublishReport:
         """Bring new weights to the engine as the next version. Raises EngineLost when they do not load: the old ones stay."""

@@ -94,7 +94,14 @@ class Leasing:
         if snapshot.environment != prepared.spec.digest:
             raise EnvironmentInvalid(f"snapshot {snapshot.id} is not of environment {prepared.name} as it is now")
         start = StartState(snapshot=snapshot, baseline=parent.namespace.start.baseline, fork=True)
-        request = Request(task=parent.lease.task, wait=wait, ttl=ttl, holder=parent.lease.holder, parent=parent.trajectory_id)
+        request = Request(
+            task=parent.lease.task,
+            wait=wait,
+            ttl=ttl,
+            holder=parent.lease.holder,
+            parent=parent.trajectory_id,
+            group=parent.group,
+        )
         if not prepared.can_come:
             raise self._busy(
                 prepared, f"all {prepared.size} namespaces of {prepared.name} are leased; a fork does not wait for a lease"
@@ -360,7 +367,7 @@ class Leasing:
             ttl_s=request.ttl,
             parent=request.parent,
         )
-        session = Session(self, namespace, lease, ttl_s=request.ttl)
+        session = Session(self, namespace, lease, ttl_s=request.ttl, group=request.group)
         namespace.environment.leased += 1
         if namespace.host is not None:
             namespace.host.used(self.ports.clock.monotonic())

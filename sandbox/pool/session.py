@@ -37,10 +37,11 @@ class SessionHost(Protocol):
 class Session:
     """One holder's use of one namespace. Hold it with `async with`; leaving it starts reset and check in the background."""
 
-    def __init__(self, host: SessionHost, namespace: Namespace, lease: Lease, *, ttl_s: float) -> None:
+    def __init__(self, host: SessionHost, namespace: Namespace, lease: Lease, *, ttl_s: float, group: str | None = None) -> None:
         self._host = host
         self.namespace = namespace
         self.lease = lease
+        self.group = group  # its forks are siblings, too
         self._ttl_s = ttl_s
         self._expires = lease.expires
         self._instance = namespace.live()

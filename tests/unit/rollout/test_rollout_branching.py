@@ -23,8 +23,15 @@ def branched(rolled: Any, **fields: Any) -> None:
 async def test_members_start_from_the_firsts_state_and_share_its_beginning_once(rolled: Any) -> None:
     branched(rolled)
     rolled.size = 8
-    batches = await rolled.run()
+    siblings: set[str] = set()
 
+    async def look() -> None:
+        siblings.update((await rolled.pool.why("run-0-0"))["siblings"])
+
+    batches = await rolled.run(each=look)
+
+    forks_of_first = {s.trajectory.id for b in batches for s in b.samples if s.trajectory.parent == "run-0-0"}
+    assert siblings == forks_of_first  # a recall finds them by their group
     for batch in batches:
         leader, *forks = sorted((s.trajectory for s in batch.samples), key=lambda t: t.member)
         assert len(forks) == 3

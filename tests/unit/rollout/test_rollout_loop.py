@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -284,3 +285,20 @@ async def test_a_tool_wait_leaves_the_model_to_others(rolled: Any) -> None:
         assert second is not None
         assert second.groups == ("run-0",)
     assert loop.parts.limits.slot_held_during_tool_wait_s == 0
+
+
+async def test_a_caller_that_gives_up_in_the_middle_of_shipping_finds_the_batch_at_its_next_call(rolled: Any) -> None:
+    async with rolled.open() as loop:
+        taken: list[str] = []
+        for patience in range(200):
+            asking = asyncio.create_task(loop.next_batch())
+            for _ in range(patience % 40):
+                await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.wait({asking})
+            if not asking.cancelled() and (batch := asking.result()) is not None:
+                taken += batch.groups
+        while (batch := await loop.next_batch()) is not None:
+            taken += batch.groups
+
+    assert sorted(taken) == ["run-0", "run-1", "run-2", "run-3"]
