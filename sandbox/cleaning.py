@@ -14,6 +14,8 @@ from sandbox.errors import AutoclaveError
 from sandbox.model import Snapshot, SnapshotId
 from sandbox.plugins import Group
 from sandbox.ports import Ledger
+from sandbox.runtimes.docker.labels import identity_in
+from sandbox.runtimes.docker.leftovers import forget
 from sandbox.settings import Settings, load
 from sandbox.storage import HOME, delete_tree, open_storage
 from sandbox.wiring import environment, machinery, runtime
@@ -131,7 +133,10 @@ async def remove_orphans(found: Sequence[Orphan]) -> tuple[list[Orphan], list[st
 
 
 async def _end_what_runs(settings: Settings) -> None:
-    """Kill by the home's own label, and remove subvolumes and the like as their own method removes them."""
+    """Kill by the home's own label, and remove subvolumes and the like as their own method removes them; what the home has on a
+    Docker engine goes by its identity, of which the store holds a copy."""
+    if identity := identity_in(settings.store):
+        await forget(identity)
     store = await open_storage(settings)
     try:
         engine = runtime(settings, store)

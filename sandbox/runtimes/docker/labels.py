@@ -69,27 +69,43 @@ def home_identity(settings: Settings) -> str:
     """Return the identity of a home, made at its first use.
 
     Not a digest of its path: two machines that share an engine may both keep their home at the same place, and neither may remove
-    what is the other's.
+    what is the other's. A home that is made again beside its old store has its old identity.
     """
     path = settings.home / FILE
     try:
         settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            return _read(path)
+            return _noted(settings, _read(path))
         except FileNotFoundError:
             fresh = settings.home / f".{FILE}-{secrets.token_hex(4)}"
-            fresh.write_text(secrets.token_hex(12))
+            fresh.write_text(identity_in(settings.store) or secrets.token_hex(12))
             try:
                 path.hardlink_to(fresh)
             except FileExistsError:
                 pass  # another process was first
             finally:
                 fresh.unlink()
-            return _read(path)
+            return _noted(settings, _read(path))
     except OSError as error:
         raise RuntimeUnavailable(
             f"cannot keep the home's identity in {path}: {error.strerror}", fix="set AUTOCLAVE_HOME"
         ) from error
+
+
+def _noted(settings: Settings, identity: str) -> str:
+    """Keep it beside what the home has outside of itself, too: a home that is deleted can still be cleaned up after."""
+    note = settings.store / FILE
+    if settings.store.is_dir() and not note.exists():
+        note.write_text(identity)
+    return identity
+
+
+def identity_in(store: Path) -> str | None:
+    """Return the identity of the home whose store this is; None where it never used an engine."""
+    try:
+        return _read(store / FILE)
+    except OSError:
+        return None
 
 
 def _read(path: Path) -> str:

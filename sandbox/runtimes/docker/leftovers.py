@@ -10,6 +10,7 @@ from typing import Any
 
 from sandbox.errors import AutoclaveError
 from sandbox.runtimes.docker import containers
+from sandbox.runtimes.docker.address import from_environment
 from sandbox.runtimes.docker.engine import Engine
 from sandbox.runtimes.docker.labels import ENVIRONMENT, HOME, OWNER, PART, SNAPSHOT, TAG
 
@@ -49,6 +50,16 @@ async def sweep(engine: Engine, keep: Collection[str] = (), *, dry_run: bool = F
     return tuple(gone)
 
 
+async def forget(home: str) -> tuple[str, ...]:
+    """Remove everything of a home that is gone, saved states included; `home` is its identity."""
+    engine = Engine(from_environment(), home=home)
+    try:
+        everything = await engine.call(lambda client: list(_ours(client, home, saved=True)), doing="listing what is a gone home's")
+        return tuple([str(item) for item in everything if await _removed(engine, item)])
+    finally:
+        await engine.close()
+
+
 async def _removed(engine: Engine, item: Leftover) -> bool:
     try:
         if item.kind == "container":
@@ -61,7 +72,7 @@ async def _removed(engine: Engine, item: Leftover) -> bool:
     return True
 
 
-def _ours(client: Any, home: str) -> Iterator[Leftover]:
+def _ours(client: Any, home: str, *, saved: bool = False) -> Iterator[Leftover]:
     wanted = {"label": [f"{HOME}={home}"]}
     for item in client.containers(all=True, filters=wanted):
         yield Leftover(kind="container", id=item["Id"], labels=item.get("Labels") or {})
@@ -70,7 +81,7 @@ def _ours(client: Any, home: str) -> Iterator[Leftover]:
     for item in client.volumes(filters=wanted).get("Volumes") or ():
         yield Leftover(kind="volume", id=item["Name"], labels=item.get("Labels") or {})
     for item in client.images(filters=wanted):
-        if (item.get("Labels") or {}).get(PART) != SNAPSHOT:
+        if saved or (item.get("Labels") or {}).get(PART) != SNAPSHOT:
             yield Leftover(kind="image", id=item["Id"], labels=item.get("Labels") or {})
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,8 @@ from sandbox.errors import InstanceLost, RuntimeUnavailable
 from sandbox.runtimes.docker import containers, leftovers, streams, troubles
 from sandbox.runtimes.docker.address import from_environment
 from sandbox.runtimes.docker.engine import Engine, EngineLimits
-from sandbox.runtimes.docker.labels import HOME, Mark
+from sandbox.runtimes.docker.labels import HOME, Mark, home_identity, identity_in
+from sandbox.settings import Settings
 
 pytestmark = pytest.mark.docker
 
@@ -176,3 +180,24 @@ async def test_nobody_at_the_address() -> None:
     await engine.close()
     with pytest.raises(RuntimeUnavailable, match="closed"):
         await engine.facts()
+
+
+async def test_what_a_home_left_that_is_gone_goes_by_the_copy_of_its_identity(settings: Settings, debian: str) -> None:
+    settings.store.mkdir(parents=True)
+    first = home_identity(settings)
+    engine = Engine(from_environment(), home=first)
+    try:
+        await containers.create(engine, sleeper(debian), mark(engine))
+        shutil.rmtree(settings.home)
+        assert identity_in(settings.store) == first
+        assert [line.split()[0] for line in await leftovers.forget(first)] == ["container"]
+        assert await containers.ours(engine) == []
+        assert home_identity(settings) == first
+    finally:
+        await engine.close()
+
+
+def test_two_homes_are_two_whatever_they_are_called(settings: Settings, tmp_path: Path) -> None:
+    other = replace(settings, home=tmp_path / "home", store=tmp_path / "store")
+    assert home_identity(settings) == home_identity(settings)
+    assert home_identity(settings) != home_identity(other)

@@ -53,6 +53,12 @@ def _read(client: Any, container: str, path: str, limit: int) -> bytes | OSError
     return OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
 
+def text(client: Any, container: str, path: str) -> str:
+    """Return a small file's text; empty where there is none. Blocking."""
+    found = _read(client, container, path, 1_000_000)
+    return found.decode("utf-8", "backslashreplace") if isinstance(found, bytes) else ""
+
+
 async def write(engine: Engine, container: str, path: str, data: bytes, mode: int) -> None:
     """Write a file as the container's user; parents are made. Raises OSError."""
     found = await engine.call(lambda client: _write(client, container, path, data, mode), doing=f"writing {path}")
@@ -105,9 +111,7 @@ def owner(client: Any, container: str) -> tuple[int, int]:
 
 def _id(client: Any, container: str, file: str, name: str) -> tuple[int, int]:
     """Look a user or group up: its id, and a user's own group."""
-    found = _read(client, container, file, 1_000_000)
-    lines = found.decode("utf-8", "replace").splitlines() if isinstance(found, bytes) else []
-    for words in (line.split(":") for line in lines):
+    for words in (line.split(":") for line in text(client, container, file).splitlines()):
         if len(words) > 2 and name in (words[0], words[2]) and words[2].isdigit():
             return int(words[2]), int(words[3]) if len(words) > 3 and words[3].isdigit() else 0
     return (int(name), 0) if name.isdigit() else (0, 0)

@@ -4,9 +4,7 @@ machine."""
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sandbox.aio import in_thread, run_shielded
@@ -17,7 +15,7 @@ from sandbox.ports.container import ContainerState
 from sandbox.runtimes import observe
 from sandbox.runtimes.docker import containers
 from sandbox.runtimes.docker.labels import Mark
-from sandbox.runtimes.docker.plain import archive, commands
+from sandbox.runtimes.docker.plain import archive, commands, files, layer
 from sandbox.runtimes.docker.plain.lineage import FILL_S, Lineage
 from sandbox.storage.tree import PlainTree
 
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
 UNSEEN = "not seen: the engine is on another machine"
 _KINDS = {0: "changed", 1: "added", 2: "removed"}
 _MOST_FILES = 5000
+_MOUNTED = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
 _SETTINGS = ("User", "WorkingDir", "Hostname", "Entrypoint", "Cmd", "StopSignal")
 _HOST = (
     "NetworkMode",
@@ -183,6 +182,7 @@ class PlainView:
         for pair in config.get("Env") or ():
             name, _, text = pair.partition("=")
             settings[f"env/{name}"] = text
+        settings |= await self._made_by_engine(str(config.get("Hostname") or ""))
         again = int(state["StartedAt"] != self._lineage.started_at)
         return ContainerState(
             status=str(state["Status"]),
@@ -193,6 +193,19 @@ class PlainView:
             mounts=tuple(sorted(f"{m['Destination']} {m['Type']} {'rw' if m.get('RW') else 'ro'}" for m in found["Mounts"])),
         )
 
+    async def _made_by_engine(self, hostname: str) -> Mapping[str, str]:
+        """Files that the engine mounts into the container, one by one, so that its list of changed files lacks them. The line that
+        gives the container its own address is left out."""
+
+        def work(client: Any) -> dict[str, str]:
+            return {path: files.text(client, self._lineage.container, path) for path in _MOUNTED}
+
+        texts = await self._lineage.engine.call(work, doing="reading the engine's own files in a container")
+        return {
+            f"file{path}": "; ".join(line for line in text.splitlines() if line.split()[1:2] != [hostname])
+            for path, text in texts.items()
+        }
+
     async def changes(self, *, contents: bool) -> Mapping[str, str]:
         container = self._lineage.container
 
@@ -201,12 +214,12 @@ class PlainView:
             found = {item["Path"]: _KINDS.get(item["Kind"], "changed") for item in listed}
             if not contents:
                 return found
-            upper = _upper(client.inspect_container(container)) if self._lineage.engine.beside else None
+            upper = layer.upper(client.inspect_container(container)) if self._lineage.engine.beside else None
             there = [path for path, kind in found.items() if kind != "removed"]
             if len(there) > _MOST_FILES and upper is None:
                 raise LimitReached(f"{len(there)} files changed, more than {_MOST_FILES} that can be read through an engine")
             for path in there:
-                line = _on_disk(upper, path) if upper is not None else _through_engine(client, container, path)
+                line = layer.on_disk(upper, path) if upper is not None else layer.through_engine(client, container, path)
                 found[path] = f"{found[path]} {line}"
             return found
 
@@ -222,41 +235,3 @@ class PlainView:
             return {target: archive.lines_at(client, container, target) for target in targets}
 
         return await self._lineage.engine.call(work, doing="reading a container's volumes", limit_s=FILL_S)
-
-
-def _upper(found: Mapping[str, Any]) -> Path | None:
-    """The container's writable layer on the disk, where the engine says so."""
-    place = ((found.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir")
-    return Path(place) if place and Path(place).is_dir() else None
-
-
-def _on_disk(upper: Path, path: str) -> str:
-    tree = PlainTree(upper)
-    entry = tree.entry(path.strip("/"))
-    if entry is None:
-        return "gone meanwhile"
-    words = [entry.kind, f"{entry.mode:04o}", f"{entry.uid}:{entry.gid}"]
-    if entry.kind == "file":
-        words += [str(entry.size), archive.content_digest(tree.read(entry.path))]
-    elif entry.kind == "link":
-        words.append(entry.target or "")
-    elif entry.kind in ("char", "block"):
-        device = os.lstat(tree.real(entry.path)).st_rdev
-        words.append(f"{os.major(device)}:{os.minor(device)}")
-    named = sorted(n for n in tree.xattrs(entry.path) if not n.startswith("trusted.overlay."))
-    if named:
-        words.append("xattrs " + " ".join(f"{n}={tree.xattrs(entry.path)[n].hex()}" for n in named))
-    return " ".join(words)
-
-
-def _through_engine(client: Any, container: str, path: str) -> str:
-    from docker import errors
-
-    try:
-        stream, told = client.get_archive(container, path)
-        if told["mode"] >> 31 & 1:  # Go's mark of a directory: its own line alone, for what changed below is listed itself
-            stream.close()
-            return f"dir {told['mode'] & 0o777:04o}"
-        return archive.lines_of(archive.Pieces(stream)).get(".", "gone meanwhile")
-    except errors.NotFound:
-        return "gone meanwhile"
