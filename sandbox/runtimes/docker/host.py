@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,10 +32,10 @@ class Groups:
         """Host pids of everything that runs in the container; no process can leave its group."""
         _, path = self.paths["pids"]
         found: list[int] = []
-        for folder in (path, *(p for p in path.rglob("*") if p.is_dir())):
+        for folder, _, _ in os.walk(path):  # which says nothing of a directory that was removed with its container
             try:
-                found += [int(line) for line in (folder / "cgroup.procs").read_text().split()]
-            except OSError:  # removed with its container
+                found += [int(line) for line in Path(folder, "cgroup.procs").read_text().split()]
+            except OSError:
                 continue
         return found
 
