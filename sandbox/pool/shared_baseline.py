@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from sandbox.errors import EnvironmentInvalid, RuntimeUnavailable
 from sandbox.model import Baseline, InstanceId, NamespaceId, Snapshot
 from sandbox.pool.members import Ports
+from sandbox.pool.review import reviewed
 from sandbox.ports import Environment, SharedInstance, SharingRuntime, Subject
 
 
@@ -34,7 +36,9 @@ def of_instance(key: str) -> str:
     return f"{key}-instance"
 
 
-async def record(ports: Ports, environment: Environment, snapshot: Snapshot, rebuilt: Snapshot, *, key: str) -> Baseline:
+async def record(
+    ports: Ports, environment: Environment, snapshot: Snapshot, rebuilt: Snapshot, *, key: str, parts: Mapping[str, str]
+) -> Baseline:
     """Read fresh namespaces and fresh instances, keep both baselines, return the namespace's: two namespaces on one clone and one
     on another, and of the second build one of each. An instance is read with a part on it, as it will be."""
     spec, ledger, verifier = environment.spec, ports.ledger, environment.verifier
@@ -44,10 +48,11 @@ async def record(ports: Ports, environment: Environment, snapshot: Snapshot, reb
         async with asyncio.timeout(2 * ports.limits.check_s):
             namespace = await verifier.record([first, second, third], fourth, key=key)
             instance = await verifier.record([one.subject(), other.subject()], again.subject(), key=of_instance(key))
-    # The namespace's last: where it is, the other is.
-    await ledger.save_baseline(instance, environment=spec.digest, environment_name=f"{spec.name} (instance)")
-    await ledger.save_baseline(namespace, environment=spec.digest, environment_name=spec.name)
-    return namespace
+    for baseline, name in ((instance, f"{spec.name} (instance)"), (namespace, spec.name)):
+        before = await ledger.baselines(name)
+        made = reviewed(baseline, before, state="golden", parts=parts, environment=name)
+        await ledger.save_baseline(made, environment=spec.digest, environment_name=name)
+    return made  # the namespace's, written last: where it is, the other is
 
 
 async def _host(ports: Ports, stack: AsyncExitStack, environment: Environment, snapshot: Snapshot) -> SharedInstance:

@@ -12,7 +12,7 @@ from envs import check as procedure
 from probes import Findings, Probe, ProbeContext
 from probes.baseline import settle
 from sandbox.audit import examine
-from sandbox.model import Baseline, Depth, Reading, VerdictStatus
+from sandbox.model import Baseline, Depth, Isolation, Reading, VerdictStatus
 from sandbox.pool.review import changes
 from sandbox.ports import Subject
 from sandbox.testing import MemoryRuntime, memory_environment
@@ -73,6 +73,19 @@ class HistoryProbe:
 class Suspicious(ScriptedVerifier):
     async def record(self, subjects: Sequence[Subject], rebuilt: Subject | None, *, key: str) -> Baseline:
         return replace(await super().record(subjects, rebuilt, key=key), suspicions=("code: HEAD has 3 commits of history",))
+
+
+async def test_both_baselines_of_a_shared_instance_are_reviewed(bench: Any) -> None:
+    sharing: dict[str, Any] = {"isolation": Isolation.DATABASE, "namespaces_per_instance": 2}
+    pool = await bench.open(memory_environment("shared", **sharing))
+    first = pool.environment("shared").golden.baseline
+    await bench.close()
+    pool = await bench.open(memory_environment("shared", files={"orders": "4"}, version="2", **sharing))
+    second = pool.environment("shared").golden.baseline
+    assert second.former == first.digest
+    assert ("file/orders", "3", "4") in {(m.field, m.expected, m.actual) for m in second.changes}
+    (instance, before) = await bench.ledger.baselines("shared (instance)")
+    assert instance.former == before.digest
 
 
 def test_a_baseline_is_examined_when_it_is_recorded() -> None:
