@@ -1,6 +1,7 @@
 """Clean cycles over the shipped environments: session, some work, release, reset, quick check, a deep one every 20.
 
-AUTOCLAVE_CYCLES sets how many of each environment (1,000). No check may find anything, and nothing may be left afterwards.
+AUTOCLAVE_CYCLES sets how many of each environment (1,000; of the portal, with its browser, half as many). No check may find
+anything, and nothing may be left afterwards.
 """
 
 from __future__ import annotations
@@ -43,6 +44,23 @@ WORK = {
         ["sh", "-c", "mkdir -p ~/.cache/x; echo y > ~/.cache/x/z; (setsid sleep 300 >/dev/null 2>&1 &)"],
         ["sh", "-c", "seq 200 | xargs -I{} touch made-{}"],
     ),
+    "portal": (
+        ["sh", "-c", "cat /workspace/documents/notes/*.txt > ~/all.txt; rm -r /workspace/documents/invoices"],
+        ["psql", "-Atc", "alter role agent set work_mem = '8MB'"],
+        ["psql", "-Atc", "select * from portal.people"],
+        ["sh", "-c", "(sleep 300 | setsid psql -X >/dev/null 2>&1 &)"],
+    ),
+}
+# What is done in the session's page as well: path, and a script there.
+PAGES = {
+    "portal": (
+        ("/sign-in", "localStorage.setItem('portal.display', '{}')"),
+        ("/sign-in", "document.cookie = 'left=1; max-age=9999'"),
+        ("/offline", "navigator.serviceWorker.register('/sw.js').then(() => navigator.serviceWorker.ready).then(() => 1)"),
+        ("/static/app.js", "caches.open('left').then((cache) => cache.put('/x', new Response('y')))"),
+        ("/sign-in", "new Promise((done) => { indexedDB.open('left', 1).onsuccess = () => done(1) })"),
+        ("/sign-in", "window.open('/offline') && 1"),
+    ),
 }
 
 
@@ -56,6 +74,11 @@ async def cycles(pool: Any, name: str, count: int) -> Counter[str]:
             async with pool.session(name, wait=300) as session:
                 for argv in choice.sample(WORK[name], k=choice.randint(1, 3)):
                     await session.run(argv, limit_s=60)
+                if name in PAGES:
+                    page = await session.page()
+                    for path, script in choice.sample(PAGES[name], k=2):
+                        await page.goto(f"http://portal.test{path}")
+                        await page.evaluate(script)
             done.append(session.trajectory_id)
 
     async with asyncio.TaskGroup() as group:
@@ -83,9 +106,17 @@ async def test_a_few_cycles_of_the_repository(settings: Settings, nothing_left: 
     await run(settings, "repo", 24)  # past the deep check that is due after 20
 
 
+@pytest.mark.postgres
+@pytest.mark.browser
+@pytest.mark.slow
+async def test_a_few_cycles_of_the_portal(settings: Settings, nothing_left: None) -> None:
+    await run(settings, "portal", 6)
+
+
 @pytest.mark.acceptance
-@pytest.mark.parametrize("name", ["shop", "repo"])
+@pytest.mark.parametrize("name", ["shop", "repo", pytest.param("portal", marks=pytest.mark.browser)])
 async def test_many_clean_cycles(name: str, settings: Settings, nothing_left: None, tally: Callable[[str, int], None]) -> None:
-    await run(settings, name, CYCLES)
-    tally("clean cycles", CYCLES)
+    count = CYCLES // 2 if name == "portal" else CYCLES
+    await run(settings, name, count)
+    tally("clean cycles", count)
     tally("false alarms", 0)

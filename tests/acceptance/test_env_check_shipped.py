@@ -23,7 +23,7 @@ def autoclave(*argv: str, home: Path) -> tuple[int, Any]:
 
 
 @pytest.mark.acceptance
-@pytest.mark.parametrize("name", ["shop", "repo"])
+@pytest.mark.parametrize("name", ["shop", "repo", pytest.param("portal", marks=pytest.mark.browser)])
 def test_env_check_shipped(passable_dir: Path, name: str) -> None:
     code, clean = autoclave("env", "check", name, home=passable_dir / "home")
     assert (code, clean["verdict"], clean["differences"]) == (0, "clean", []), clean

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-# The reset that most authors write by hand: empty the tables, load the rows again, clear the browser's cookies. It runs inside the
-# sandbox with the database's strongest rights. `autoclave env check portal --method hook` lists what it leaves behind.
+"""The reset that most authors write by hand: empty the tables, load the rows again, clear the browser's cookies. It runs inside the
+sandbox with the database's strongest rights. `autoclave env check portal --method hook` lists what it leaves behind."""
+
 import json
 import socket
 import subprocess
