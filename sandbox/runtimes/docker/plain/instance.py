@@ -19,9 +19,9 @@ from sandbox.runtimes.docker import containers
 from sandbox.runtimes.docker.engine import Engine
 from sandbox.runtimes.docker.labels import Mark
 from sandbox.runtimes.docker.plain import commands, files
+from sandbox.runtimes.docker.plain.addresses import Addresses
 from sandbox.runtimes.docker.plain.definition import Definition
 from sandbox.runtimes.docker.plain.lineage import Lineage
-from sandbox.runtimes.docker.plain.reach import Relay
 from sandbox.runtimes.docker.plain.saved import Saver
 from sandbox.runtimes.docker.plain.view import PlainSubject
 from sandbox.runtimes.group.watch import watch_disk
@@ -52,8 +52,7 @@ class PlainInstance:
         self.token = secrets.token_hex(6)
         self.closed = False
         self._lineage: Lineage | None = None
-        self._relay: Relay | None = None  # the session's
-        self._trusted: Relay | None = None  # the probes' and scorers'
+        self._addresses = Addresses(definition)
         self._revoked = True
         self._used = False
         self._stopped: str | None = None
@@ -97,9 +96,7 @@ class PlainInstance:
         lineage = self.lineage
         if lineage.reach is None:
             await lineage.start()
-        self._relay, self._trusted = Relay(lineage.running), Relay(lineage.running)
-        await self._relay.open(self.definition.places)
-        await self._trusted.open(self.definition.places)
+        await self._addresses.open(lineage.running)
         self.generation = generation
         self._revoked, self._used, self._stopped = False, False, None
         self._watcher = asyncio.ensure_future(
@@ -182,19 +179,11 @@ class PlainInstance:
         return posixpath.normpath(posixpath.join(base, path))
 
     def endpoint(self, resource: str) -> str:
-        """Return HOST:PORT of the first port or socket, or of the one that `resource:PORT` or `resource:/PATH` names."""
         self._acting()
-        return self._address(self._relay, resource)
+        return self._addresses.session(resource)
 
     def trusted_endpoint(self, resource: str) -> str:
-        return self._address(self._trusted, resource)
-
-    def _address(self, relay: Relay | None, resource: str) -> str:
-        name, _, place = resource.partition(":")
-        places = self.definition.places
-        if name != self.definition.resource or not places or relay is None:
-            raise InstanceLost(f"environment {self.definition.spec.name} has no endpoint {resource!r}", fix="see its `ports`")
-        return relay.address(int(place) if place.isdigit() else place or places[0])
+        return self._addresses.trusted(resource)
 
     def _acting(self) -> Lineage:
         if self._stopped is not None:
@@ -218,8 +207,7 @@ class PlainInstance:
 
     async def quiesce(self) -> None:
         """End the agent's commands and what they left. Its orphans without a mark are the check's to find."""
-        if self._relay is not None:
-            await self._relay.cut()
+        await self._addresses.cut()
         reach = self.lineage.running
         if reach.pid:
             await in_thread(commands.kill_marked, reach, None)
@@ -229,10 +217,7 @@ class PlainInstance:
     async def revoke(self) -> None:
         self._revoked = True
         self._cancel_watch()
-        for relay in (self._relay, self._trusted):
-            if relay is not None:
-                await relay.close()
-        self._relay = self._trusted = None
+        await self._addresses.close()
         if self._lineage is not None and self._lineage.reach is not None and self._lineage.reach.pid:
             await in_thread(commands.kill_marked, self._lineage.reach, None)
 
@@ -319,9 +304,7 @@ class PlainInstance:
 
     async def _stop(self, reason: str) -> None:
         self._stopped = reason
-        for relay in (self._relay, self._trusted):
-            if relay is not None:
-                await relay.close()
+        await self._addresses.close()
         await containers.kill(self.engine, self.lineage.container)
 
     def _cancel_watch(self) -> None:
