@@ -37,6 +37,7 @@ def run(
     max_gap: Annotated[int, Parameter(validator=Number(gte=0), help="Policy versions that a trajectory may be old.")] = 4,
     completeness: Annotated[float, Parameter(validator=Number(gt=0, lte=1), help="Share of a batch's groups that suffices.")] = 1.0,
     late: Annotated[Literal["next", "keep_off_policy", "discard"], Parameter(help="What becomes of late trajectories.")] = "next",
+    weight: Annotated[Literal["full", "by-gap"], Parameter(help="What an older trajectory counts: all, or 1/(1+gap).")] = "full",
     mode: Annotated[Literal["gated", "optimistic"], Parameter(help="Ship after clearance, or before it and recall.")] = "gated",
     learner: Annotated[Literal["none", "stepping"], Parameter(help="What makes updates; none keeps the policy.")] = "none",
     reward: Annotated[Literal["task", "shaped"], Parameter(help="The task's own, or with a tenth for readable actions.")] = "task",
@@ -55,7 +56,8 @@ def run(
     answer_tokens: Annotated[int, Parameter(validator=Number(gte=0), help="Tokens of one answer at most; 0: by the engine.")] = 0,
     total_tokens: Annotated[int, Parameter(validator=Number(gte=0), help="Tokens of a trajectory at most; 0: by the engine.")] = 0,
     temperature: Annotated[float, Parameter(validator=Number(gt=0), help="Of sampling.")] = 1.0,
-    seed: int = 0,
+    seed: Annotated[int, Parameter(help="Of tasks' members, sampling and contamination.")] = 0,
+    connect: Annotated[bool, Parameter(negative="", help="Use the pool that `autoclave pool up` keeps in this home.")] = False,
     home: Home = None,
     json: Json = False,
 ) -> int:
@@ -81,6 +83,7 @@ def run(
         completeness=completeness,
         late=Late(late),
         mode=mode,
+        weight=weight,
         learner=learner,
         reward=reward,
         keep_flat=keep_flat,
@@ -100,7 +103,7 @@ def run(
         answer_tokens=answer_tokens,
         total_tokens=total_tokens,
     )
-    summary = run_to_end(_run(options, load(home)))
+    summary = run_to_end(_run(options, load(home), connect=connect))
     if json:
         output.print_json(summary)
     else:
@@ -195,27 +198,34 @@ def _folder(home: Path, run: str) -> Path:
     return runs[-1]
 
 
-async def _run(options: Options, settings: Settings) -> dict[str, Any]:
+async def _run(options: Options, settings: Settings, *, connect: bool) -> dict[str, Any]:
     from rollout.contaminate import Contaminator, open_leaky_pool
     from rollout.report import write
-    from rollout.session import rollout
+    from rollout.run import run as whole
     from sandbox.clock import SystemClock
-    from sandbox.wiring import environment, open_pool
+    from sandbox.errors import EnvironmentInvalid
+    from sandbox.wiring import Pool, environment, open_pool
 
     progress = output.Progress()
     opened: Any = environment(options.environment, settings)
     name = opened.spec.name
-    progress.say(f"opening a pool of {options.size} namespaces of {name} (built and baselined the first time)")
+    if not connect:
+        progress.say(f"opening a pool of {options.size} namespaces of {name} (built and baselined the first time)")
     async with AsyncExitStack() as stack:
         leave: Contaminator | None = None
-        if options.contaminate:
+        pool: Any
+        if connect and options.contaminate:
+            raise EnvironmentInvalid("--contaminate needs a pool of its own", fix="leave --connect out")
+        if connect:
+            pool = await stack.enter_async_context(Pool.connect(settings))
+        elif options.contaminate:
             leave = Contaminator(name, share=options.contaminate, seed=options.seed)
             leaky = open_leaky_pool(opened, leave, size=options.size, settings=settings)
             pool, opened = await stack.enter_async_context(leaky)
         else:
             pool = await stack.enter_async_context(open_pool([opened], size=options.size, settings=settings))
         named = replace(options, environment=name)
-        summary = await rollout(
+        summary = await whole(
             named, pool=pool, environment=opened, home=settings.home, clock=SystemClock(), say=progress.say, leave=leave
         )
     return write(summary, settings.reports)

@@ -58,16 +58,16 @@ def terminal(summary: Mapping[str, Any]) -> list[RenderableType]:
 
 
 def decisions_table(run: str, found: Sequence[Decision]) -> RenderableType:
-    """The terms of each decision about one task."""
+    """Each decision about one task: the sum, its terms, and who came next."""
     from rich.table import Table
 
     table = Table(title=f"{run}: why {found[0].task} ({found[0].family})", title_justify="left")
-    terms = list(found[0].terms)
-    for column in ("decision", "by", "score", *terms, "before"):
+    for column in ("no.", "by", "score", "terms", "before"):
         table.add_column(column)
     for each in found:
-        after = f"{each.runner_up} ({each.runner_up_score:.3f})" if each.runner_up_score is not None else ""
-        table.add_row(str(each.number), each.by, f"{each.score:.3f}", *(f"{each.terms[t]:.3f}" for t in terms), after)
+        terms = " ".join(f"{name} {value:+.3f}" for name, value in each.terms.items())
+        after = f"{each.runner_up} {each.runner_up_score:.3f}" if each.runner_up_score is not None else ""
+        table.add_row(str(each.number), each.by, f"{each.score:.3f}", terms, after)
     return table
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from rollout.admission.limits import JUDGE, MODEL, SESSION, STORAGE, Dependency, Limits
 from rollout.admission.planner import Planner
-from rollout.batches import SyncRule
+from rollout.batches import SyncRule, by_gap, full_weight
 from rollout.books import Books, Plan
 from rollout.engines.engine import Engine
 from rollout.groups import GroupRule
@@ -29,6 +29,7 @@ from sandbox.model import TaskSpec
 from sandbox.ports import Clock
 
 ENGINES = {"scripted": "rollout.engines.scripted:create", "http": "rollout.engines.http:create"}
+WEIGHTS = {"full": full_weight, "by-gap": by_gap}
 REWARDS = {"task": as_scored, "shaped": shaped}
 
 
@@ -47,6 +48,7 @@ class Options:
     completeness: float = 1.0
     late: Late = Late.NEXT
     mode: str = "gated"
+    weight: str = "full"
     keep_flat: bool = False
     reward: str = "task"
     learner: str = "none"
@@ -96,14 +98,14 @@ def tasks_of(environment: Any, options: Options) -> list[TaskSpec]:
     return [t for t in found if t.split == options.split and (not options.families or t.family in options.families)]
 
 
-def plan_of(options: Options) -> Plan:
+def plan_of(options: Options, *, name: str = "") -> Plan:
     """Return the plan; trajectories are rounded up to whole groups."""
     if options.trajectories < 1 or options.group_size < 1:
         raise EnvironmentInvalid(f"{options.trajectories} trajectories in groups of {options.group_size}: both are at least 1")
     groups = -(-options.trajectories // options.group_size)
     holding = max(2 * options.size, options.group_size)
     return Plan(
-        run=f"run-{secrets.token_hex(4)}",
+        run=name or f"run-{secrets.token_hex(4)}",
         environment=options.environment,
         groups=groups,
         group_rule=GroupRule(
@@ -117,6 +119,7 @@ def plan_of(options: Options) -> Plan:
             completeness=options.completeness,
             late=options.late,
             mode=options.mode,
+            weight=WEIGHTS[options.weight],
         ),
         seed=options.seed,
         low=max(1, min(options.slots, holding)),

@@ -18,7 +18,7 @@ from sandbox.ports import Clock
 LEARNERS: dict[str, Callable[[], Learner | None]] = {"none": lambda: None, "stepping": Stepping}
 
 
-async def rollout(
+async def run(
     options: Options,
     *,
     pool: Any,
@@ -27,11 +27,13 @@ async def rollout(
     clock: Clock,
     say: Callable[[str], None] = lambda _: None,
     leave: Leave | None = None,
+    name: str = "",
 ) -> dict[str, Any]:
-    """Run to the end and return the summary. Records lie in `home`/rollouts/RUN; `leave` is what `--contaminate` plants."""
+    """Run to the end and return the summary. Records lie in `home`/rollouts/RUN; `leave` is what `--contaminate` plants; a run
+    without a `name` is given one."""
     if options.learner not in LEARNERS:
         raise EnvironmentInvalid(f"there is no learner {options.learner!r}", fix=f"use {', '.join(LEARNERS)}")
-    plan = plan_of(options)
+    plan = plan_of(options, name=name)
     engine, tokenizer = engine_for(Machinery(options=options, environment=environment, clock=clock))
     books = books_of(plan, environment, options, folder=home / "rollouts" / plan.run, clock=clock)
     async with engine, books.journal:

@@ -1,0 +1,144 @@
+"""`autoclave rollout`: what reads a run that has ended, the report, and how the command's options become a plan."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cyclopts import App
+
+from rollout.command import app
+from rollout.drive import Driven
+from rollout.report import terminal, write
+from rollout.setup import Machinery, Options, engine_for, plan_of, tasks_of
+from rollout.summary import summarise
+from sandbox.cli.running import guarded
+from sandbox.errors import EnvironmentInvalid
+from sandbox.testing import FakeClock
+
+KEYS = {
+    "admitted",
+    "states",
+    "refused",
+    "batches",
+    "quarantined_in_batches",
+    "slot_held_during_tool_wait_s",
+    "cycle",
+    "percentiles",
+    "stale_share",
+    "cost_per_accepted",
+    "memory_peak_mb",
+    "in_force",
+    "report",
+}
+
+
+def call(*argv: str) -> int:
+    top = App(name="autoclave", result_action="return_value", exit_on_error=False, print_error=False)
+    top.command(app, name="rollout")
+    return guarded(lambda: top(list(argv)), list(argv))
+
+
+async def ended(rolled: Any, home: Path) -> dict[str, Any]:
+    """A run whose records lie where the command looks, and its summary."""
+    rolled.home = home / "rollouts" / "run"
+    rolled.home.mkdir(parents=True)
+    await rolled.run()
+    return {"run": "run", **summarise(rolled.loop, Driven(), in_force={"engine": "scripted"})}
+
+
+async def test_the_summary_has_every_key_and_becomes_a_report(rolled: Any, tmp_path: Path) -> None:
+    summary = write(await ended(rolled, tmp_path), tmp_path / "reports")
+
+    assert set(summary) >= KEYS
+    assert sum(summary["states"].values()) == summary["admitted"] == 8
+    assert summary["cycle"]["generation"].keys() == {"service_s", "queue_s", "share"}
+    assert sum(row["share"] for row in summary["cycle"].values()) == pytest.approx(1, abs=0.01)
+    assert summary["percentiles"]["tool_calls"] == {"p50": 1.0, "p90": 1.0, "p99": 1.0}
+    assert summary["contamination_by"]["reward"]["1"] == {"trajectories": 4, "quarantined": 0, "rate": 0.0}
+    assert json.loads(json.dumps(summary)) == summary
+    html = Path(summary["report"]).read_text()
+    assert "8 trajectories admitted" in html
+    assert "Contaminated: 0" in html
+    assert "<script" not in html
+    assert json.loads(Path(summary["report"]).with_suffix(".json").read_text()) == summary
+    assert len(terminal(summary)) == 3
+
+
+async def test_why_reprints_the_terms_of_every_decision(rolled: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await ended(rolled, tmp_path)
+
+    assert call("rollout", "why", "task-0", "--home", str(tmp_path), "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["run"], told["task"]) == ("run", "task-0")
+    first = told["decisions"][0]
+    assert first["score"] == pytest.approx(sum(first["terms"].values()))
+    assert call("rollout", "why", "task-0", "--home", str(tmp_path)) == 0
+    assert "coverage" in capsys.readouterr().out
+    assert call("rollout", "why", "no-such-task", "--home", str(tmp_path), "--json") == 2
+    assert "admitted no task no-such-task" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+def test_without_a_run_the_commands_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("rollout", "why", "task-0", "--home", str(tmp_path)) == 2
+    assert "there is no run" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(importlib.util.find_spec("duckdb") is None, reason="no DuckDB (pip install 'autoclave[rollout]')")
+async def test_a_run_can_be_queried_and_exported(rolled: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await ended(rolled, tmp_path)
+
+    asked = "select state, count(*) as n from trajectories group by all"
+    assert call("rollout", "query", asked, "--home", str(tmp_path), "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"columns": ["state", "n"], "rows": [["accepted", 8]]}
+    assert call("rollout", "export", str(tmp_path / "out"), "--home", str(tmp_path), "--json") == 0
+    assert set(json.loads(capsys.readouterr().out)) == {"trajectories", "actions"}
+    assert call("rollout", "query", "select", "--home", str(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--trajectories", "0"],
+        ["--completeness", "1.5"],
+        ["--contaminate", "2"],
+        ["--late", "sometimes"],
+        ["--temperature", "0"],
+        ["--environment", ""],
+    ],
+)
+def test_options_that_make_no_sense_are_refused(argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--environment", "shop"] if "--environment" not in argv else []
+    assert call("rollout", "run", *given, *argv, "--home", str(tmp_path), "--json") == 2
+    assert json.loads(capsys.readouterr().out)["error"]
+
+
+def test_trajectories_are_whole_groups_and_bounds_follow() -> None:
+    plan = plan_of(Options(environment="e", trajectories=17, group_size=8, size=2, slots=4))
+
+    assert (plan.groups, plan.group_rule.size) == (3, 8)
+    assert plan.holding >= 8
+    assert plan.low <= plan.high <= plan.holding
+    with pytest.raises(EnvironmentInvalid):
+        plan_of(Options(environment="e", group_size=0))
+
+
+def test_tasks_are_of_the_split_that_was_asked_for(rolled: Any) -> None:
+    held = replace(rolled.tasks[0], id="held", split="held-out")
+    rolled.environment.tasks = {t.id: t for t in (*rolled.tasks, held)}
+    options = Options(environment="memory")
+
+    assert "held" not in {t.id for t in tasks_of(rolled.environment, options)}
+    assert [t.id for t in tasks_of(rolled.environment, replace(options, split="held-out"))] == ["held"]
+    assert [t.id for t in tasks_of(rolled.environment, replace(options, tasks=("task-2",)))] == ["task-2"]
+    with pytest.raises(EnvironmentInvalid, match="has no task nothing"):
+        tasks_of(rolled.environment, replace(options, tasks=("nothing",)))
+
+
+def test_an_unknown_engine_names_those_there_are(rolled: Any) -> None:
+    with pytest.raises(EnvironmentInvalid, match="use scripted"):
+        engine_for(Machinery(options=Options(environment="e", engine="guess"), environment=rolled.environment, clock=FakeClock()))
