@@ -21,6 +21,7 @@ from sandbox.aio import in_thread
 from sandbox.errors import AutoclaveError
 from sandbox.model import ExecResult, Score, TaskSpec
 from sandbox.ports import Mount, Subject
+from sandbox.resources.postgres.schemas import search_path
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ async def _sql(subject: Subject, check: SqlCheck) -> Score:
     queries = check.normalized()
     failures: list[str] = []
     try:
-        opened = await _connect(subject.endpoint(check.resource), check)
+        opened = await _connect(subject.endpoint(check.resource), check, search_path(check.search_path, subject))
     except psycopg.OperationalError as error:
         if _DATABASE_GONE.search(str(error)):
             return Score(reward=0.0, success=False, detail=str(error)[:_DETAIL])
@@ -84,11 +85,11 @@ async def _sql(subject: Subject, check: SqlCheck) -> Score:
     return _judged(failures, len(queries))
 
 
-async def _connect(conninfo: str, check: SqlCheck) -> psycopg.AsyncConnection[tuple[Any, ...]]:
+async def _connect(conninfo: str, check: SqlCheck, path: str) -> psycopg.AsyncConnection[tuple[Any, ...]]:
     """Connect read-only with pinned settings, which win over what the agent may have set for roles and databases."""
     pinned = {
         "default_transaction_read_only": "on",
-        "search_path": check.search_path.replace(" ", ""),
+        "search_path": path.replace(" ", ""),
         "statement_timeout": str(int(check.limit_s * 1000)),
         "lock_timeout": "3000",
         "datestyle": "ISO,YMD",

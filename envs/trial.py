@@ -1,16 +1,18 @@
-"""An instance that nobody leases, to be acted on, looked at and reset, over and over."""
+"""An instance that nobody leases (or a part of one that could be shared), to be acted on, looked at and reset, over and over."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from sandbox.model import Depth, NamespaceId, ResetMethod, Verdict
+from sandbox.errors import RuntimeUnavailable
+from sandbox.model import Depth, InstanceId, NamespaceId, ResetMethod, Verdict, VerdictStatus
 from sandbox.pool.limits import PoolLimits
 from sandbox.pool.members import StartState
-from sandbox.ports import Environment, Instance, Runtime
+from sandbox.ports import Environment, Instance, Runtime, SharedInstance, SharingRuntime
 
 
 class Trial:
@@ -23,6 +25,7 @@ class Trial:
         self._limits = PoolLimits()
         self._generation = 0
         self._live: Instance | None = None
+        self._shared: SharedInstance | None = None
 
     @classmethod
     @asynccontextmanager
@@ -46,13 +49,26 @@ class Trial:
         self._generation += 1
         namespace = NamespaceId(f"check-{secrets.token_hex(4)}")
         async with asyncio.timeout(self._limits.start_s):
-            self._live = await self._runtime.start(self._environment, self._start.snapshot, namespace, self._generation)
+            self._live = await self._begin(namespace)
+
+    async def _begin(self, namespace: NamespaceId) -> Instance:
+        runtime, snapshot = self._runtime, self._start.snapshot
+        if not self._environment.spec.isolation.shares:
+            return await runtime.start(self._environment, snapshot, namespace, self._generation)
+        if not isinstance(runtime, SharingRuntime):
+            raise RuntimeUnavailable(f"runtime {runtime.name} cannot share an instance", fix='set `isolation = "instance"`')
+        self._shared = await runtime.start_shared(self._environment, snapshot, InstanceId(f"{namespace}-shared"), 1)
+        return await self._shared.open(namespace, self._generation)
 
     async def look(self) -> Verdict:
         """Kill what the agent left running, then read everything: a live process could change what is being read."""
+        verifier, whole = self._environment.verifier, self._start.instance
         async with asyncio.timeout(self._limits.check_s):
             await self.instance.quiesce()
-            return await self._environment.verifier.check(self.instance.subject(), self._start.baseline, Depth.DEEP)
+            verdict = await verifier.check(self.instance.subject(), self._start.baseline, Depth.DEEP)
+            if self._shared is None or whole is None:
+                return verdict
+            return _both(verdict, await verifier.check(self._shared.subject(), whole, Depth.DEEP))
 
     async def reset(self) -> None:
         policy = self._environment.spec.reset
@@ -74,3 +90,19 @@ class Trial:
         if live is not None:
             async with asyncio.timeout(self._limits.close_s):
                 await live.close()
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            async with asyncio.timeout(self._limits.close_s):
+                await shared.close()
+
+
+def _both(part: Verdict, whole: Verdict) -> Verdict:
+    """One verdict of a part and of the instance that it shares: the worse of the two, with all that differs."""
+    worse = max(part.status, whole.status, key=[VerdictStatus.CLEAN, VerdictStatus.MISMATCH, VerdictStatus.INCONCLUSIVE].index)
+    return dataclasses.replace(
+        part,
+        status=worse,
+        mismatches=tuple(dict.fromkeys((*part.mismatches, *whole.mismatches))),
+        problems=(*part.problems, *whole.problems),
+        fields=part.fields + whole.fields,
+    )

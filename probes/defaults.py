@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from probes.kinds import known_kinds, load_kind
 from probes.probe import Probe
 from probes.verifier import ProbeVerifier
-from sandbox.model import NOTHING, EnvironmentSpec, ProbeSpec
+from sandbox.model import NOTHING, EnvironmentSpec, Isolation, ProbeSpec
 from sandbox.ports import Clock
 
 INSTANCE = "process"  # the kind that reads the instance as a whole
 FILES = "files"
+TREE = "shared-tree"  # what namespaces share beside their own directories
 OWNERS = ("home", "workspace")  # what a runtime gives the agent beside the resources
 
 
@@ -27,6 +28,8 @@ def default_probes(spec: EnvironmentSpec) -> tuple[ProbeSpec, ...]:
         wanted.append(ProbeSpec(name=resource.name, kind=kind, resource=resource.name, options=options))
     wanted.append(ProbeSpec(name="instance", kind=INSTANCE))
     wanted += [ProbeSpec(name=owner, kind=FILES, options={"owner": owner}) for owner in OWNERS]
+    if spec.isolation is Isolation.DIRECTORY:
+        wanted.append(ProbeSpec(name="tree", kind=TREE))
     written = {_subject_of(p) for p in spec.probes}
     taken = {p.name for p in spec.probes}
     found = []

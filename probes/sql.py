@@ -13,6 +13,7 @@ from probes.kinds import Options, digest_of_kind, read_options, resource_of
 from probes.postgres.connection import BEGIN, identifier, refuse_writes, session
 from probes.probe import Findings, ProbeContext
 from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
+from sandbox.resources.postgres.schemas import search_path
 
 SHORT_ROWS, SHORT_TEXT = 50, 2_000
 MOST_ROWS = 100_000
@@ -62,7 +63,7 @@ class SqlProbe:
     async def read(self, context: ProbeContext) -> Findings:
         fields: dict[str, str] = {"queries": str(len(self.options.named))}
         problems = []
-        settings = {"search_path": self.options.search_path}
+        settings = {"search_path": search_path(self.options.search_path, context.subject)}
         async with session(context, self.resource, self.options.database, extra=settings) as connection:
             if self.options.role is not None:
                 await connection.execute(f"set role {identifier(self.options.role)}".encode())

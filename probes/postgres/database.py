@@ -69,7 +69,7 @@ async def read_database(connection: psycopg.AsyncConnection[Any], database: str,
         fields = await _catalogs(connection, deep=deep)
         fields |= await read_objects(connection)
         relations = [Relation(*row) for row in await (await connection.execute(RELATIONS)).fetchall()]
-        rows, problems = await _rows(connection, relations)
+        rows, problems = await read_rows(connection, relations)
         fields |= rows
         fields |= await _statements(connection)
         await refuse_writes(connection)
@@ -106,7 +106,7 @@ async def _catalogs(connection: psycopg.AsyncConnection[Any], *, deep: bool) -> 
     return {str(field): text_of(count, total) for field, count, total, _ in rows}
 
 
-async def _rows(connection: psycopg.AsyncConnection[Any], relations: Sequence[Relation]) -> tuple[dict[str, str], list[str]]:
+async def read_rows(connection: psycopg.AsyncConnection[Any], relations: Sequence[Relation]) -> tuple[dict[str, str], list[str]]:
     """Hash every table, materialised view and sequence in one statement; where that fails, one by one, so that the culprit is
     named and the others are read all the same."""
     if not relations:

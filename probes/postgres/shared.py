@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from probes.postgres import datadir
-from probes.postgres.connection import anywhere, read_only
+from probes.postgres.connection import anywhere, read_only, session
 from probes.postgres.databases import read_databases
 from probes.postgres.instance import read_names, read_running
 from probes.postgres.schemas import read_schema, read_shared_database
@@ -33,7 +33,8 @@ async def read(probe: PostgresProbe, context: ProbeContext, sharing: Sharing) ->
         running = await read_running(connection, context, lambda found: Scope.of(sharing, before).fields(found))
         names = await read_names(connection)
         if sharing.own is not None:
-            names |= await _own_names(connection, sharing.own, names)
+            async with session(context, probe.resource) as own:
+                names |= await _own_names(own, sharing.own, names)
         databases = await (await connection.execute(LISTED)).fetchall()
     scope = Scope.of(sharing, before)
     fields |= scope.fields(names) | running

@@ -80,7 +80,8 @@ def of_instance(field: str) -> bool:
 
 
 def walls(part: Part) -> str:
-    """Who else could act on a part, through whatever chain of memberships: nobody but superusers should be able to."""
+    """Who else could act on a part, through whatever chain of memberships: nobody but superusers should be able to. A schema is
+    asked for in its own database."""
     name = literal(part.name)
     others = f"from pg_catalog.pg_roles r where not r.rolsuper and r.rolname <> {name} and r.rolname !~ '^pg_'"
     listed = "coalesce(pg_catalog.string_agg(r.rolname::text, E'\\n' order by r.rolname), '')"

@@ -37,6 +37,7 @@ class StartState:
     snapshot: Snapshot
     baseline: Baseline
     fork: bool = False  # a session's own snapshot: its baseline is that of the state it grew from
+    instance: Baseline | None = None  # where namespaces share one: what it reads as a whole
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -85,7 +86,6 @@ class Prepared:
         self.broken: Exception | None = None  # a broken seal retires the environment
         self.members: dict[NamespaceId, Namespace] = {}
         self.hosts: list[Host] = []  # where namespaces share instances
-        self.instance_baseline: Baseline | None = None  # what such an instance as a whole reads
         self.creating = 0
         self.leased = 0
         self.cycle_s = 1.0  # how long a lease and its reset take, smoothed: for `retry_after_s`

@@ -68,9 +68,10 @@ class Preparer:
         baseline = await self._baseline(environment, golden, again=again, broken=broken)
         if second is not None:
             await self._remove(second)
-        prepared = Prepared(environment, StartState(snapshot=golden, baseline=baseline), size=size, ports=self._ports)
-        if environment.spec.isolation.shares:
-            prepared.instance_baseline = await self._ports.ledger.baseline(shared_baseline.of_instance(baseline.key))
+        shares = environment.spec.isolation.shares
+        whole = await self._ports.ledger.baseline(shared_baseline.of_instance(baseline.key)) if shares else None
+        start = StartState(snapshot=golden, baseline=baseline, instance=whole)
+        prepared = Prepared(environment, start, size=size, ports=self._ports)
         prepared.broken = broken
         return prepared
 

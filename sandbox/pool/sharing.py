@@ -182,7 +182,7 @@ class Sharing:
     async def _check(self, host: Host, *, purpose: str) -> Verdict:
         """Judge the whole instance in state VERIFYING, and record what follows."""
         prepared = host.environment
-        baseline = prepared.instance_baseline
+        baseline = prepared.golden.instance
         assert baseline is not None, f"{prepared.name} has no baseline of its instances"
         verdict = await self._checker.ask(prepared.environment, host.live().subject(), baseline, Depth.DEEP)
         verdict = _with_canaries(verdict, *await self._canaries(host))

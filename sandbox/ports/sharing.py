@@ -10,6 +10,7 @@ from sandbox.model import InstanceId, Isolation, Mismatch, NamespaceId, Snapshot
 from sandbox.ports.environment import Environment
 from sandbox.ports.instance import Instance, Subject
 from sandbox.ports.resource import LiveResource
+from sandbox.ports.storage import Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class Sharing:
 
     own: Part | None
     names: Collection[str]  # live: all parts there are, a name stays in it until nothing of it is left
+    tree: Tree | None = None  # where a tree is shared: all of it, with directories named `<part>.<owner>.<number>`
 
 
 @runtime_checkable

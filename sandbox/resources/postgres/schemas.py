@@ -20,8 +20,8 @@ from psycopg import sql
 from sandbox.aio import in_thread
 from sandbox.binaries import PostgresBinaries
 from sandbox.errors import ResetFailed
-from sandbox.model import Role
-from sandbox.ports import LiveResource, Mount, Part
+from sandbox.model import Isolation, Role
+from sandbox.ports import LiveResource, Mount, Part, SharedSubject, Subject
 from sandbox.resources.contents import succeeded
 from sandbox.resources.postgres import access, statements
 from sandbox.resources.postgres.cleaning import settings_of
@@ -90,6 +90,16 @@ async def remove(live: LiveResource, options: PostgresOptions, part: Part) -> No
 _ROLE_SETTINGS = """select unnest(s.setconfig) from pg_db_role_setting s join pg_roles r on r.oid = s.setrole
 left join pg_database d on d.oid = s.setdatabase where r.rolname = %s and (s.setdatabase = 0 or d.datname = %s)
 and not s.setconfig::text ~ 'search_path=' order by s.setdatabase desc"""
+
+
+def search_path(chosen: str, subject: Subject) -> str:
+    """Return a search path in which the golden schema's place is taken by that of the subject's own part."""
+    if not isinstance(subject, SharedSubject) or subject.sharing.own is None:
+        return chosen
+    own = subject.sharing.own
+    if own.isolation is not Isolation.SCHEMA:
+        return chosen
+    return ", ".join(f"{own.name}, {EXTENSIONS}" if name == GOLDEN else name for name in map(str.strip, chosen.split(",")))
 
 
 def _golden_text(live: LiveResource) -> str:

@@ -238,7 +238,8 @@ class HostSubject(Subject):
 
     @property
     def sharing(self) -> Sharing:
-        return Sharing(own=None, names=self._shared.names)
+        tree = self._shared.tree
+        return Sharing(own=None, names=self._shared.names, tree=None if tree is None else tree.clone.tree())
 
     @property
     def proof(self) -> IdentityProof | None:

@@ -234,7 +234,9 @@ class TenantSubject(Subject):
 
     @property
     def sharing(self) -> Sharing:
-        return Sharing(own=self._tenant.tenancy.part, names=self._tenant.host.names)
+        host = self._tenant.host
+        tree = None if host.tree is None else host.tree.clone.tree()
+        return Sharing(own=self._tenant.tenancy.part, names=host.names, tree=tree)
 
     def tree(self, resource: str, state: str | None = None) -> Tree:
         served = self._tenant.host.served
