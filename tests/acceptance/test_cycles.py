@@ -11,6 +11,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -113,10 +114,19 @@ async def test_a_few_cycles_of_the_portal(settings: Settings, nothing_left: None
     await run(settings, "portal", 6)
 
 
+@pytest.mark.docker
+@pytest.mark.parametrize("mode", ["in-place", "recreate"])
+async def test_a_few_cycles_of_the_repository_in_containers(settings: Settings, nothing_left: None, mode: str) -> None:
+    await run(replace(settings, runtime="docker", docker_mode=mode), "repo", 6)
+
+
 @pytest.mark.acceptance
+@pytest.mark.parametrize("runtime", ["namespaces", pytest.param("docker", marks=pytest.mark.docker)])
 @pytest.mark.parametrize("name", ["shop", "repo", pytest.param("portal", marks=pytest.mark.browser)])
-async def test_many_clean_cycles(name: str, settings: Settings, nothing_left: None, tally: Callable[[str, int], None]) -> None:
-    count = CYCLES // 2 if name == "portal" else CYCLES
-    await run(settings, name, count)
+async def test_many_clean_cycles(
+    name: str, runtime: str, settings: Settings, nothing_left: None, tally: Callable[[str, int], None]
+) -> None:
+    count = CYCLES // 2 if name == "portal" or runtime == "docker" else CYCLES
+    await run(replace(settings, runtime=runtime), name, count)
     tally("clean cycles", count)
     tally("false alarms", 0)

@@ -22,8 +22,9 @@ def autoclave(*argv: str, home: Path) -> tuple[int, Any]:
     return done.returncode, json.loads(done.stdout)
 
 
-def test_the_demo_tells_the_story(passable_dir: Path) -> None:
-    code, told = autoclave("demo", home=passable_dir / "home")
+@pytest.mark.parametrize("runtime", ["namespaces", pytest.param("docker", marks=pytest.mark.docker)])
+def test_the_demo_tells_the_story(passable_dir: Path, runtime: str) -> None:
+    code, told = autoclave("demo", "--runtime", runtime, home=passable_dir / "home")
 
     assert told["leaks_planted"] >= 12
     assert [k["name"] for k in told["leaks"] if not k["caught"]] == []
@@ -33,7 +34,7 @@ def test_the_demo_tells_the_story(passable_dir: Path) -> None:
     assert told["quarantined"]
     assert told["cleared"]
     assert set(told["quarantined"]).isdisjoint(told["cleared"])
-    assert told["in_force"]["runtime"] == "namespaces"
+    assert told["runtime"] == told["in_force"]["runtime"] == runtime
     report = Path(told["report"]).read_text("utf-8")
     assert all(t in report for t in told["quarantined"])
 

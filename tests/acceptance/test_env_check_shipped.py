@@ -24,14 +24,15 @@ def autoclave(*argv: str, home: Path) -> tuple[int, Any]:
 
 @pytest.mark.acceptance
 @pytest.mark.parametrize("name", ["shop", "repo", pytest.param("portal", marks=pytest.mark.browser)])
-def test_env_check_shipped(passable_dir: Path, name: str) -> None:
-    code, clean = autoclave("env", "check", name, home=passable_dir / "home")
+@pytest.mark.parametrize("runtime", ["namespaces", pytest.param("docker", marks=pytest.mark.docker)])
+def test_env_check_shipped(passable_dir: Path, name: str, runtime: str) -> None:
+    code, clean = autoclave("env", "check", name, "--runtime", runtime, home=passable_dir / "home")
     assert (code, clean["verdict"], clean["differences"]) == (0, "clean", []), clean
     assert len(clean["steps"]) == 5
     assert all(step["ok"] for step in clean["steps"])
-    assert clean["in_force"]["runtime"] == "namespaces"
+    assert clean["in_force"]["runtime"] == runtime
 
-    code, dirty = autoclave("env", "check", name, "--method", "hook", home=passable_dir / "home")
+    code, dirty = autoclave("env", "check", name, "--method", "hook", "--runtime", runtime, home=passable_dir / "home")
     assert (code, dirty["verdict"]) == (1, "mismatch")
     assert all({"probe", "field", "expected", "actual"} <= set(difference) for difference in dirty["differences"])
     assert len(dirty["differences"]) >= 5
