@@ -104,8 +104,41 @@ async def work(pool: Pool, journal: Journal, ledger: Any) -> None:
     journal.write("done")
 
 
+async def work_shared(pool: Pool, journal: Journal, ledger: Any) -> None:
+    """The same where namespaces share an instance: sessions side by side, a leak into what is shared, barriers."""
+    done: list[str] = []
+
+    async def one(number: int) -> None:
+        name = f"t-{os.getpid()}-{number}"
+        async with pool.session("small", wait=60, ttl=60, trajectory=name) as session:
+            lease = session.lease
+            journal.write("leased", trajectory=name, namespace=lease.namespace, sequence=lease.sequence)
+            await session.write_file("/workspace/box/note", b"x")
+        journal.write("released", trajectory=name)
+        done.append(name)
+
+    for number in range(3):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(one(2 * number))
+            group.create_task(one(2 * number + 1))
+        await pool.cleared(done, timeout=60)
+        if number == 1:
+            for host in pool.environment("small").hosts:
+                tree = host.live().subject().sharing.tree
+                assert tree is not None
+                (tree.real("") / "nobody's").mkdir()
+        await pool.audit_namespaces(Depth.DEEP)
+    found = await pool.cleared(done, timeout=60)
+    cleared = [t for t, c in found.items() if c.state == "cleared"]
+    quarantined = [t for t, c in found.items() if c.state == "quarantined"]
+    journal.write("judged", cleared=cleared, quarantined=quarantined)
+    journal.write("done")
+
+
 async def main(settings: Settings, environment: Path, boundary: str, nth: int, journal: Journal) -> None:
-    small = load(environment).with_reset(ResetMethod.HOOK, restore_every=3)
+    small = load(environment)
+    shares = small.spec.isolation.shares
+    small = small if shares else small.with_reset(ResetMethod.HOOK, restore_every=3)
     store = await open_storage(settings)
     runtime = create(settings, store)
     limits = PoolLimits(drain_grace_s=5, upkeep_s=0.2)
@@ -113,7 +146,7 @@ async def main(settings: Settings, environment: Path, boundary: str, nth: int, j
         try:
             async with Pool([small], ledger=ledger, runtime=runtime, clock=SystemClock(), size=2, limits=limits) as pool:
                 try:
-                    await work(pool, journal, ledger)
+                    await (work_shared if shares else work)(pool, journal, ledger)
                 except AutoclaveError as error:
                     journal.write("failed", error=str(error))
                     raise
