@@ -77,7 +77,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("Local State:*last_statistics_update", "when something was last done"),
     ("Local State:profile_counts_reported", "when something was last done"),
     ("Local State:updateclient*", "no component is fetched here"),
-    ("Default/Preferences:password_manager.*_migrated_to_os_crypt_async", "a step of the browser's own, some seconds after the start"),
+    ("Default/Preferences:password_manager.*_migrated_to_os_crypt_async", "a step of its own, some seconds after the start"),
     ("Default/Preferences:profile.were_old_google_logins_removed", "the same"),
 )
 
