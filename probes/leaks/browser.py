@@ -62,7 +62,7 @@ COOKIES = (
     BrowserLeak(
         name="cookie-of-another-site",
         what="a cookie of a site that was never visited",
-        shows="cookie/elsewhere.test /a planted",
+        shows="cookie/elsewhere.test / planted",
         calls=(("Storage.setCookies", {"cookies": [{"name": "planted", "value": "1", "url": "https://elsewhere.test/a"}]}),),
     ),
     BrowserLeak(
@@ -130,7 +130,7 @@ OPEN = (
     BrowserLeak(
         name="worker",
         what="a worker that goes on",
-        shows="target/worker blob:*",
+        shows="target/worker*",
         script="new Worker(URL.createObjectURL(new Blob(['setInterval(() => 0, 1000)'])))",
     ),
     BrowserLeak(

@@ -10,12 +10,15 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+from sandbox.aio import in_thread
 from sandbox.errors import AutoclaveError, InstanceLost
 from sandbox.ports import Part
 
 CALL_S = 60.0
+ENTER = "Relay.enter"
 MESSAGE_BYTES = 256 << 20
 _EVENTS = 10_000  # that nobody has asked for yet
 
@@ -133,10 +136,18 @@ class Cdp:
             await self._writer.wait_closed()
 
 
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text("ascii")
+    except OSError as error:
+        raise InstanceLost(f"the browser's secret is gone: {error.strerror}") from error
+
+
 @asynccontextmanager
 async def connect(path: str, *, part: Part | None = None, timeout: float = CALL_S) -> AsyncIterator[Cdp]:
-    """Hold a connection to the browser whose relay listens at `path`, as the holder of `part` where one is given; raises
-    InstanceLost."""
+    """Hold a connection to the browser whose relay listens at `path`, as the holder of `part` where one is given, or as the manager
+    with the secret in the file that the path names after a `#`; raises InstanceLost."""
+    path, _, secret_file = path.partition("#")
     try:
         async with asyncio.timeout(timeout):
             reader, writer = await asyncio.open_unix_connection(path, limit=MESSAGE_BYTES)
@@ -145,7 +156,9 @@ async def connect(path: str, *, part: Part | None = None, timeout: float = CALL_
     cdp = Cdp(reader, writer)
     try:
         if part is not None:
-            await cdp.call("Relay.enter", {"name": part.name, "secret": part.secret})
+            await cdp.call(ENTER, {"name": part.name, "secret": part.secret})
+        elif secret_file:
+            await cdp.call(ENTER, {"secret": await in_thread(_read, secret_file)})
         yield cdp
     finally:
         await cdp.close()

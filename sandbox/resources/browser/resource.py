@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -10,13 +11,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sandbox.aio import poll
+from sandbox.aio import in_thread, poll
 from sandbox.errors import EnvironmentInvalid, InstanceLost
 from sandbox.model import NOTHING, ResourceSpec, Role
 from sandbox.ports import LiveResource, Mount, SeedHost, ServerPlan, StateDir
 from sandbox.resources import options as reading
 from sandbox.resources.browser import cleaning, program, seeding
-from sandbox.resources.browser.access import OWN, SOCKET, SOCKET_DIR, address, connected
+from sandbox.resources.browser.access import (
+    OWN,
+    SECRET_VARIABLE,
+    SOCKET,
+    SOCKET_DIR,
+    address,
+    connected,
+    keep_secret,
+    trusted_address,
+)
 from sandbox.resources.browser.division import Division
 from sandbox.resources.browser.options import BrowserOptions, BrowserStart
 from sandbox.settings import Settings, load
@@ -38,6 +48,7 @@ class Browser(Division):
         self._spec = spec
         self._options = options
         self._settings = settings
+        self._secret = secrets.token_urlsafe(24)  # this manager's; the relay knows it by its environment
 
     @property
     def spec(self) -> ResourceSpec:
@@ -84,7 +95,7 @@ class Browser(Division):
         settings = [_file(target, _HERE / name) for target, name in names.items()]
         return ServerPlan(
             argv=(_PYTHON, "-I", "-S", "-B", "-c", _BOOT, json.dumps(config, separators=(",", ":"))),
-            env=program.environment(self._options),
+            env={**program.environment(self._options), SECRET_VARIABLE: self._secret},
             binds=(*binds, *relay, *settings),
             socket_dir=SOCKET_DIR,
             peers=self._options.peers(),
@@ -105,10 +116,8 @@ class Browser(Division):
         return address(f"{socket_dir}/{SOCKET}")
 
     def trusted_endpoint(self, live: LiveResource) -> str:
-        """The path of a Unix socket that `cdp.connect` takes."""
-        if live.socket_dir is None:
-            raise InstanceLost(f"resource {self._spec.name} has no socket directory")
-        return str(live.socket_dir / OWN)
+        """What `cdp.connect` takes."""
+        return trusted_address(live)
 
     @asynccontextmanager
     async def hook_access(self, live: LiveResource) -> AsyncIterator[Mapping[str, str]]:
@@ -139,6 +148,7 @@ class Browser(Division):
 
     async def ready(self, live: LiveResource, *, timeout: float) -> None:
         """The relay listens once the browser has answered it."""
+        await in_thread(keep_secret, live, self._secret)
 
         async def answers() -> bool:
             if not live.alive():

@@ -6,6 +6,7 @@ Part of the relay (Python 3.9, standard library only).
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import os
 import shutil
@@ -95,16 +96,21 @@ class Connection(asyncio.Protocol):
 
     def _enter(self, given: Message) -> None:
         """Begin without a greeting: as the holder of a part where the first call says so."""
-        self._admit(f"{PART}{given['name']}" if "name" in given else "/", str(given.get("secret", "")))
+        path = f"{PART}{given['name']}" if "name" in given else "/"
+        self._admit(path, str(given.get("secret", "")))
         self._join()
 
     def _admit(self, path: str, secret: str) -> None:
         """Decide what of the browser this client has."""
+        if self.trusted:
+            if not hmac.compare_digest(secret.encode(), self._server.secret.encode()):
+                raise websocket.Refused("not the manager")
+            return
         if path.startswith(PART):
             self.part = self._server.parts.find(path[len(PART) :], secret)
             if self.part is None:
                 raise websocket.Refused("no such part, or not its holder")
-        elif self._server.parts.shared and not self.trusted:
+        elif self._server.parts.shared:
             raise websocket.Refused("nobody has the whole of a shared browser")
 
     def _split(self, data: bytes) -> list[bytes]:
@@ -157,11 +163,12 @@ class Connection(asyncio.Protocol):
 class Server:
     """Every connection on the sockets, and the calls that the relay answers itself."""
 
-    def __init__(self, sharing: Sharing, downloads: str) -> None:
+    def __init__(self, sharing: Sharing, downloads: str, secret: str) -> None:
         self.sharing = sharing
         self.parts = Parts(sharing, downloads)
         sharing.heard = self.parts.heard
         self.connections: set[Connection] = set()
+        self.secret = secret  # of the manager's own connections: where it is an ordinary user, directories stop nobody
         self._downloads = downloads
         self._tasks: set[asyncio.Task[Any]] = set()
 

@@ -18,6 +18,7 @@ from .clients import Connection, Server
 from .sharing import Sharing
 from .sites import lead
 
+SECRET = "AUTOCLAVE_RELAY_SECRET"
 _HIGH = 16  # descriptors above those that the browser expects its pipe at
 _CLOSE_S = 20.0
 
@@ -64,11 +65,12 @@ async def serve(config: dict[str, Any]) -> int:
     """Run until the browser has ended; return its exit code."""
     loop = asyncio.get_running_loop()
     leads = [await lead(int(port), path) for port, path in config["sites"].items()]
+    secret = os.environ.pop(SECRET)
     pid, out, back = _start(config["argv"])
     writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(out, "wb", 0))
     sharing = Sharing(writing.write)
     reading, pipe = await loop.connect_read_pipe(lambda: _Pipe(sharing), os.fdopen(back, "rb", 0))
-    server = Server(sharing, config["downloads"])
+    server = Server(sharing, config["downloads"], secret)
     await sharing.call("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": config["downloads"]})
     directory = config["directory"]
     os.mkdir(f"{directory}/own", 0o700)
