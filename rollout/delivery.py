@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 
 from rollout.batches import Batch, Sample, Shelf
@@ -65,19 +66,20 @@ class Delivery:
         return replace(batch, off_policy=await self._late(version)), gone
 
     async def settle(self) -> None:
-        """Look at every shipped trajectory once more; what lost its clearance since is counted as quarantined in a batch."""
-        ids = [TrajectoryId(t) for t in self.shipped]
-        if not ids:
-            return
-        try:
-            found = await self._parts.pool.cleared(ids, timeout=self._books.plan.clear_s)
-        except NotCleared:
-            found = await self._parts.pool.clearance(ids)
+        """Look at every trajectory once more; what shipped and lost its clearance since is counted as quarantined in a batch."""
+        shipped = [TrajectoryId(t) for t in self.shipped]
+        leased = [TrajectoryId(t) for t, record in self._books.records.items() if record.lease]
+        if shipped:
+            with suppress(NotCleared):
+                await self._parts.pool.cleared(shipped, timeout=self._books.plan.clear_s)
+        found = await self._parts.pool.clearance(leased) if leased else {}
         for trajectory, clearance in found.items():
             if clearance.state not in (ClearanceState.QUARANTINED, ClearanceState.DISCARDED):
                 continue
-            self.quarantined_in_batches.add(trajectory)
             self._books.contaminated.add(trajectory)
+            if trajectory not in self.shipped:
+                continue
+            self.quarantined_in_batches.add(trajectory)
             if self._books.accounts.state(trajectory) is not State.QUARANTINED:
                 await self._books.settle(self.shipped[trajectory], State.QUARANTINED, LATER, clearance=clearance)
 

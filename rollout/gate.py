@@ -41,6 +41,8 @@ class Gate:
     def _closed(self) -> str:
         """Why nobody may start now, whatever its worth."""
         plan, board = self._books.plan, self._parts.board
+        if self._books.stopped:
+            return self._books.stopped
         size = plan.group_rule.size
         if self._outstanding() >= min(plan.sync.outstanding, self._shelf.capacity):
             return f"{self._outstanding()} groups are not trained on yet: more would break the gap of {plan.sync.max_gap}"

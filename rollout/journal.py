@@ -96,9 +96,14 @@ class Journal:
     def _write(self, data: bytes) -> None:
         if self._file is None:
             raise LimitReached(f"the journal {self.path} is closed")
-        self._file.write(data)
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            self._file.write(data)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise LimitReached(
+                f"the journal {self.path} cannot be written: {error.strerror}", fix="make room on its disk"
+            ) from error
 
 
 def read(path: Path) -> Contents:

@@ -103,24 +103,24 @@ class RolloutLoop:
                 self.books.changed.clear()
                 if self.books.stopped:
                     raise RolloutStopped(self.books.stopped)
-                gone = 0
+                gone, over = 0, self.over  # as it was before we looked: what comes while we look is looked at again
                 if self._shipped is None:
-                    gone = await run_shielded(self._ship_next())
+                    gone = await run_shielded(self._ship_next(last=over))
                 if self._shipped is not None:
                     batch, self._shipped = self._shipped, None
                     return batch
                 if not gone:
-                    if self.over:
+                    if over:
                         return None
                     await self.books.changed.wait()
         finally:
             self._asked_at = self.parts.clock.monotonic()
 
-    async def _ship_next(self) -> int:
+    async def _ship_next(self, *, last: bool) -> int:
         """Ship where a batch is complete; return how many groups are done with. Finished once begun: a caller that is cancelled
         in the middle finds the batch at its next call, since the ledger has it already."""
         async with self._publishing:
-            self._shipped, gone = await self.delivery.next(self.version, last=self.over)
+            self._shipped, gone = await self.delivery.next(self.version, last=last)
         self._outstanding -= gone
         if gone:
             self.parts.board.move()

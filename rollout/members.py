@@ -91,7 +91,7 @@ class Members:
         if clearance.state in (ClearanceState.QUARANTINED, ClearanceState.DISCARDED):
             reason = str(clearance.reason or clearance.state)
             await self._books.settle(replace(record, reward=None), State.QUARANTINED, reason, clearance=clearance)
-            if self._books.plan.group_rule.refill and budget.spend(Spend.RETRY):
+            if self._books.plan.group_rule.refill and not self._books.stopped and budget.spend(Spend.RETRY):
                 return True
             group.lose(index, reason)
             return False
@@ -119,7 +119,7 @@ class Members:
         reason = f"{record.termination.value}: {record.detail}"[:300]
         await self._books.settle(record, State.FAILED, reason)
         retry = record.failure in (Failure.INFRA, Failure.FAULT) and record.termination is not Termination.CANCELLED
-        if retry and budget.spend(Spend.RETRY):
+        if retry and not self._books.stopped and budget.spend(Spend.RETRY):
             return True
         group.lose(index, reason)
         return False

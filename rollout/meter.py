@@ -59,7 +59,7 @@ class Meter:
         self.add("generation", service_s=sum(t.service_s for t in turns), queue_s=sum(t.queue_s for t in turns))
         acted = sum(a.action_s + a.observation_s for a in actions)
         self.add("actions", service_s=acted, queue_s=sum(a.queue_s for a in actions))
-        self.add("reward", service_s=record.score_s)
+        self.add("reward", service_s=record.score_s, queue_s=record.score_queue_s)
         self.add("teardown", service_s=record.timings.teardown_s or 0.0)
 
     def cycle(self) -> Mapping[str, Mapping[str, float | None]]:

@@ -91,6 +91,7 @@ class Trajectory:
     success: bool | None = None
     score_detail: str = ""
     score_s: float = 0.0
+    score_queue_s: float = 0.0
     termination: Termination = Termination.FINAL
     failure: Failure = Failure.OK
     detail: str = ""

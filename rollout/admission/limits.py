@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ MODEL, SESSION, JUDGE, STORAGE = "model", "session", "judge", "storage"
 class Dependency:
     """Something that bounds the run from outside. `owner` is who answers for it; `waiting` bounds its line; `wait_s` each wait.
 
-    With `safe` in line (0: never), it has reached its safe limit: tasks of lower worth are not admitted before anything times out.
+    `per_s` bounds how many may begin in a second (0: any number), for what a rate limit guards. With `safe` in line (0: never), it
+    has reached its safe limit: tasks of lower worth are not admitted before anything times out.
     """
 
     name: str
@@ -29,12 +31,14 @@ class Dependency:
     waiting: int
     wait_s: float = 600.0
     safe: int = 0
+    per_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.owner.strip() or self.limit < 1 or self.waiting < 0 or self.wait_s <= 0:
+        if not self.owner.strip() or self.limit < 1 or self.waiting < 0 or self.wait_s <= 0 or self.per_s < 0:
             raise EnvironmentInvalid(
-                f"dependency {self.name!r}: owner {self.owner!r}, limit {self.limit}, line {self.waiting}, wait {self.wait_s}",
-                fix="name an owner, a limit of at least 1, a line of at least 0 and a wait above 0",
+                f"dependency {self.name!r}: owner {self.owner!r}, limit {self.limit}, line {self.waiting}, "
+                f"wait {self.wait_s}, rate {self.per_s}",
+                fix="name an owner, a limit of at least 1, a line of at least 0, a wait above 0 and no negative rate",
             )
 
 
@@ -66,6 +70,7 @@ class Limits:
         self._dependencies: dict[str, Dependency] = {}
         self._lines: dict[str, Line] = {}
         self.uses: dict[str, Use] = {}
+        self._moments: dict[str, float] = {}  # when the next one may begin
         self._waits: dict[str, float] = {}  # trajectories in a tool wait that hold a model slot, since when
         self.slot_held_during_tool_wait_s = 0.0
         for dependency in dependencies:
@@ -102,7 +107,7 @@ class Limits:
         try:
             use.most_waiting = max(use.most_waiting, line.waiting + (line.held >= line.limit))
             async with deadline(self._clock, dependency.wait_s):
-                await line.acquire(priority)
+                await self._taken(dependency, line, priority)
         except Saturated:
             use.refused += 1
             use.most_waiting = max(use.most_waiting, line.waiting)
@@ -122,6 +127,20 @@ class Limits:
                 self.slot_held_during_tool_wait_s += now - self._waits[who]
             use.service_s += now - use.holders.pop(who)
             line.release()
+
+    async def _taken(self, dependency: Dependency, line: Line, priority: float) -> None:
+        """Take a place, and where a rate guards it, wait for its moment."""
+        await line.acquire(priority)
+        if not dependency.per_s:
+            return
+        now = self._clock.monotonic()
+        moment = max(now, self._moments.get(dependency.name, now))
+        self._moments[dependency.name] = moment + 1 / dependency.per_s
+        try:
+            await self._clock.sleep(moment - now)
+        except asyncio.CancelledError:
+            line.release()
+            raise
 
     @asynccontextmanager
     async def tool_wait(self, who: str) -> AsyncIterator[None]:

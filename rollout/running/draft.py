@@ -53,6 +53,7 @@ class Draft:
     success: bool | None = None
     score_detail: str = ""
     score_s: float = 0.0
+    score_queue_s: float = 0.0
     reward: float | None = None
     creation_s: float | None = None
     teardown_s: float | None = None
@@ -137,6 +138,7 @@ class Draft:
             success=self.success,
             score_detail=self.score_detail,
             score_s=self.score_s,
+            score_queue_s=self.score_queue_s,
             termination=self.termination,
             failure=self.failure,
             detail=self.detail,

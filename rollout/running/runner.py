@@ -285,11 +285,13 @@ class Runner:
         began = parts.clock.monotonic()
         try:
             with parts.board.within(draft.id, Phase.JUDGE):
-                async with parts.limits.hold(JUDGE, draft.id), deadline(parts.clock, parts.bounds.score_s):
-                    score = await session.score()
+                async with parts.limits.hold(JUDGE, draft.id) as place:
+                    draft.score_queue_s = place.queue_s
+                    async with deadline(parts.clock, parts.bounds.score_s):
+                        score = await session.score()
         except (AutoclaveError, TimeoutError) as error:
             why = f"no verdict within {parts.bounds.score_s:g} s" if isinstance(error, TimeoutError) else str(error)
             score = Score(reward=None, success=False, detail=why)
-        draft.judged(score, parts.reward(score, draft), parts.clock.monotonic() - began)
+        draft.judged(score, parts.reward(score, draft), parts.clock.monotonic() - began - draft.score_queue_s)
         if score.reward is None:
             draft.end(draft.termination, f"the judge gave no verdict: {score.detail}", failure=Failure.INFRA)

@@ -26,14 +26,16 @@ from rollout.policies.chat import ChatPolicy
 from rollout.policies.policy import ToolSpec
 from rollout.policies.tokens import ByteTokenizer
 from rollout.running.board import Board
-from rollout.running.runner import Parts
+from rollout.running.runner import Bounds, Parts
 from rollout.running.tooling import Tooling, dependency
 from rollout.tools.tool import Observation, text_schema
+from rollout.watchdog import Patience
 from sandbox.ledger import open_ledger
 from sandbox.model import Clearance, ResetMethod, TaskSpec, TrajectoryId
 from sandbox.pool import Pool, PoolLimits
 from sandbox.testing import FakeClock, MemoryEnvironment, MemoryRuntime, memory_environment
 
+FOREVER = 1e9
 SOLVE = call("do", command="set orders paid")
 FAIL = call("do", command="set orders open")
 LEAK = call("do", command="set sticky left")
@@ -106,11 +108,16 @@ class Rollout:
             groups=4,
             group_rule=GroupRule(size=2),
             sync=SyncRule(groups=2),
+            patience=Patience(say_s=FOREVER, stop_s=FOREVER),
+            clear_s=FOREVER,
             low=4,
             high=8,
             holding=8,
         )
         self.parts_change: dict[str, Any] = {}
+        self.bounds = Bounds(
+            trajectory_s=FOREVER, generate_s=FOREVER, score_s=FOREVER, session_wait_s=FOREVER, release_s=FOREVER
+        )  # time flies in these tests, and the ledger's disk is a real one: only what a test sets may run out
         self.engine: ScriptedEngine
         self.loop: RolloutLoop
         self.books: Books
@@ -129,11 +136,11 @@ class Rollout:
         line = 64
         limits = Limits(
             [
-                Dependency(name=MODEL, owner="tests", limit=self.slots, waiting=line),
-                Dependency(name=SESSION, owner="tests", limit=self.size, waiting=line),
-                Dependency(name=JUDGE, owner="tests", limit=self.size, waiting=line),
-                Dependency(name=STORAGE, owner="tests", limit=1, waiting=line),
-                Dependency(name=dependency("do"), owner="tests", limit=self.tool_limit, waiting=line, safe=1),
+                Dependency(name=MODEL, owner="tests", limit=self.slots, waiting=line, wait_s=FOREVER),
+                Dependency(name=SESSION, owner="tests", limit=self.size, waiting=line, wait_s=FOREVER),
+                Dependency(name=JUDGE, owner="tests", limit=self.size, waiting=line, wait_s=FOREVER),
+                Dependency(name=STORAGE, owner="tests", limit=1, waiting=line, wait_s=FOREVER),
+                Dependency(name=dependency("do"), owner="tests", limit=self.tool_limit, waiting=line, wait_s=FOREVER, safe=1),
             ],
             clock=self.clock,
         )
@@ -156,6 +163,7 @@ class Rollout:
                     limits=limits,
                     board=Board(self.clock),
                     clock=self.clock,
+                    bounds=self.bounds,
                 )
                 self.loop = RolloutLoop(self.books, replace(parts, **self.parts_change))
                 async with self.loop:

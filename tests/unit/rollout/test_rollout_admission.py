@@ -105,6 +105,28 @@ async def test_a_wait_for_a_place_has_a_deadline_and_is_counted() -> None:
     assert limits.line(MODEL).held == 0
 
 
+async def test_a_rate_lets_no_more_begin_than_it_says() -> None:
+    clock = FakeClock()
+    limits = Limits([Dependency(name=MODEL, owner="me", limit=9, waiting=9, per_s=2)], clock=clock)
+    began: list[float] = []
+
+    async def one(n: int) -> None:
+        async with limits.hold(MODEL, str(n)):
+            began.append(clock.monotonic())
+
+    async with asyncio.TaskGroup() as group:
+        for n in range(5):
+            group.create_task(one(n))
+        await settle()
+        cancelled = asyncio.create_task(one(9))
+        await settle()
+        cancelled.cancel()
+        for _ in range(10):
+            await clock.advance(0.5)
+    assert began == [0, 0.5, 1, 1.5, 2]
+    assert limits.line(MODEL).held == 0
+
+
 async def test_a_slot_held_during_a_tool_wait_is_measured() -> None:
     clock = FakeClock()
     limits = Limits([Dependency(name=MODEL, owner="me", limit=2, waiting=5)], clock=clock)

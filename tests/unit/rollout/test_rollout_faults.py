@@ -20,7 +20,6 @@ from rollout.learner.learner import Stepping, Update
 from rollout.policies.chat import ChatPolicy
 from rollout.policies.policy import ToolSpec
 from rollout.policies.tokens import ByteTokenizer
-from rollout.running.runner import Bounds
 from rollout.terms import Failure, State, Termination
 from rollout.watchdog import Patience
 from sandbox.aio import poll
@@ -100,7 +99,7 @@ async def test_an_engine_that_dies_in_the_middle_ends_every_trajectory_with_that
 async def test_a_judge_that_hangs_gives_no_reward_after_its_deadline(rolled: Any) -> None:
     rolled.environment.faults.hold("score")
     rolled.change(groups=1, sync=SyncRule(groups=1), retries=0)
-    rolled.parts_change["bounds"] = Bounds(score_s=20)
+    rolled.bounds = replace(rolled.bounds, score_s=20)
     assert await rolled.run() == []
 
     assert exact(rolled) == {"failed": 2}
@@ -113,7 +112,7 @@ async def test_a_judge_that_hangs_gives_no_reward_after_its_deadline(rolled: Any
 @pytest.mark.parametrize("where", ["generate", "tool"])
 async def test_one_member_that_never_ends_holds_its_group_no_longer_than_its_deadline(rolled: Any, where: str) -> None:
     rolled.change(group_rule=GroupRule(size=3), groups=2, sync=SyncRule(groups=1), holding=6, retries=0)
-    rolled.parts_change["bounds"] = Bounds(generate_s=30)
+    rolled.bounds = replace(rolled.bounds, generate_s=30)
     if where == "tool":
         rolled.slow("run-0-2")
 

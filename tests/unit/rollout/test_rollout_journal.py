@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,6 +99,17 @@ async def test_a_closed_journal_takes_nothing(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j.jsonl", SystemClock())
     with pytest.raises(LimitReached, match="is closed"):
         await journal.trajectory(RECORD)
+
+
+async def test_a_full_disk_is_said_with_its_fix() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full")
+    journal = Journal(Path("/dev/full"), SystemClock())
+    journal._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115, ASYNC230 - the journal closes it
+    async with AsyncExitStack() as stack:
+        stack.push_async_exit(journal)
+        with pytest.raises(LimitReached, match="cannot be written: No space left on device"):
+            await journal.trajectory(RECORD)
 
 
 needs_duckdb = pytest.mark.skipif(importlib.util.find_spec("duckdb") is None, reason="no DuckDB (pip install 'autoclave[rollout]')")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from rollout.engines.engine import Request
 from rollout.engines.scripted import Reply
 from rollout.errors import EngineLost, RolloutStopped
 from rollout.groups import GroupRule
-from rollout.running.runner import Bounds
 from rollout.terms import Late, State
 from sandbox.errors import InstanceLost, ResetFailed
 from sandbox.model import CheckPolicy, ClearanceState, Depth, ResetMethod, ResetPolicy
@@ -46,11 +46,19 @@ class Walk(RuleBasedStateMachine):
             late=st.sampled_from(list(Late)),
         ),
         size=st.integers(2, 3),
+        keep_flat=st.booleans(),
         budget=st.tuples(st.integers(0, 6), st.integers(0, 6)),
         answers=st.lists(st.sampled_from(ANSWERS), min_size=3, max_size=12),
     )
     def begin(
-        self, method: ResetMethod, required: Depth, rule_: SyncRule, size: int, budget: tuple[int, int], answers: list[str]
+        self,
+        method: ResetMethod,
+        required: Depth,
+        rule_: SyncRule,
+        size: int,
+        keep_flat: bool,
+        budget: tuple[int, int],
+        answers: list[str],
     ) -> None:
         self.runner = asyncio.Runner()
         self.home = tempfile.TemporaryDirectory(prefix="ac-rollout-")
@@ -63,14 +71,14 @@ class Walk(RuleBasedStateMachine):
         rolled.size = 3
         rolled.change(
             groups=12,
-            group_rule=GroupRule(size=size),
+            group_rule=GroupRule(size=size, keep_flat=keep_flat),
             sync=rule_,
             retries=budget[0],
             alternatives=budget[1],
             alarm=1.0,
             clear_s=200.0,
         )
-        rolled.parts_change["bounds"] = Bounds(turns=4, score_s=30, generate_s=60, session_wait_s=120, trajectory_s=200)
+        rolled.bounds = replace(rolled.bounds, turns=4, score_s=30, generate_s=60, session_wait_s=120, trajectory_s=200)
         rolled.script = lambda _: self.answer
         self.required, self.answers, self.asked = required, answers, 0
         self.shipped: dict[str, int] = {}
@@ -205,6 +213,7 @@ class Walk(RuleBasedStateMachine):
             if self.over and not self.rolled.books.stopped:
                 left = sum(len(g.survivors) for g in self.loop.shelf.waiting())
                 assert counts["open"] == left, "a trajectory was forgotten"
+                assert len(self.loop.shelf) < self.rolled.plan.sync.least, "a batch was left behind"
             assert not self.rolled.runtime.machine.running
         finally:
             self.runner.close()
