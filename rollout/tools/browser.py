@@ -11,6 +11,7 @@ from rollout.tools.tool import Acting, Observation, text_schema
 
 LONGEST = 8000  # characters of a page's text
 WAIT_MS = 10_000.0
+LARGEST = 2_000_000  # bytes of a file that is uploaded
 
 
 class _Browser:
@@ -24,13 +25,13 @@ class _Browser:
 
         page = await session.page()
         try:
-            return await self.on(page, arguments)
+            return await self.on(session, page, arguments)
         except Error as error:
             if page.is_closed() or "has been closed" in str(error):
                 raise ToolFault(f"the browser is gone: {str(error).splitlines()[0]}") from error
             return Observation(text=str(error).splitlines()[0], ok=False)
 
-    async def on(self, page: Any, arguments: Mapping[str, Any]) -> Observation:
+    async def on(self, session: Acting, page: Any, arguments: Mapping[str, Any]) -> Observation:
         raise NotImplementedError
 
 
@@ -44,7 +45,7 @@ class Goto(_Browser):
 
     spec = ToolSpec(name="goto", description="Open an address in the browser.", parameters=text_schema(url="http address"))
 
-    async def on(self, page: Any, arguments: Mapping[str, Any]) -> Observation:
+    async def on(self, session: Acting, page: Any, arguments: Mapping[str, Any]) -> Observation:
         await page.goto(arguments["url"], timeout=WAIT_MS * 2)
         return await _seen(page)
 
@@ -54,7 +55,7 @@ class Look(_Browser):
 
     spec = ToolSpec(name="look", description="See the page's address, title and text.", parameters=text_schema())
 
-    async def on(self, page: Any, arguments: Mapping[str, Any]) -> Observation:
+    async def on(self, session: Acting, page: Any, arguments: Mapping[str, Any]) -> Observation:
         return await _seen(page)
 
 
@@ -65,7 +66,7 @@ class Click(_Browser):
         name="click", description="Click an element and see the page.", parameters=text_schema(selector="a CSS or text= selector")
     )
 
-    async def on(self, page: Any, arguments: Mapping[str, Any]) -> Observation:
+    async def on(self, session: Acting, page: Any, arguments: Mapping[str, Any]) -> Observation:
         await page.locator(arguments["selector"]).first.click(timeout=WAIT_MS)
         return await _seen(page)
 
@@ -79,6 +80,40 @@ class Fill(_Browser):
         parameters=text_schema(selector="a CSS or label= selector", text="what to type"),
     )
 
-    async def on(self, page: Any, arguments: Mapping[str, Any]) -> Observation:
+    async def on(self, session: Acting, page: Any, arguments: Mapping[str, Any]) -> Observation:
         await page.locator(arguments["selector"]).first.fill(arguments["text"], timeout=WAIT_MS)
         return Observation(text="filled")
+
+
+class Select(_Browser):
+    """Chooses from a list."""
+
+    spec = ToolSpec(
+        name="select",
+        description="Choose an option of a list.",
+        parameters=text_schema(selector="a CSS selector", option="the option's text or value"),
+    )
+
+    async def on(self, session: Acting, page: Any, arguments: Mapping[str, Any]) -> Observation:
+        chosen = await page.locator(arguments["selector"]).first.select_option(arguments["option"], timeout=WAIT_MS)
+        return Observation(text=f"selected {', '.join(chosen)}")
+
+
+class Upload(_Browser):
+    """Gives a file of the agent's to a field, by content."""
+
+    spec = ToolSpec(
+        name="upload",
+        description="Give a file from your directories to a file field.",
+        parameters=text_schema(selector="a CSS selector", path="absolute path"),
+    )
+
+    async def on(self, session: Acting, page: Any, arguments: Mapping[str, Any]) -> Observation:
+        path = arguments["path"]
+        try:
+            data = await session.read_file(path, limit_bytes=LARGEST)
+        except OSError as error:
+            return Observation(text=f"cannot be read: {error}", ok=False)
+        file = {"name": path.rpartition("/")[2], "mimeType": "application/octet-stream", "buffer": data}
+        await page.locator(arguments["selector"]).first.set_input_files(file, timeout=WAIT_MS)
+        return Observation(text=f"{file['name']}, {len(data)} bytes")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollout.tools.browser import Click, Fill, Goto, Look
+from rollout.tools.browser import Click, Fill, Goto, Look, Select, Upload
 from rollout.tools.files import EditFile, ReadFile, WriteFile
 from rollout.tools.shell import Shell, Sql
 from rollout.tools.tool import Tool
@@ -20,5 +20,5 @@ def tools_for(spec: EnvironmentSpec) -> tuple[Tool, ...]:
     if kinds.intersection(_FILES):
         tools += [ReadFile(), WriteFile(), EditFile()]
     if "browser" in kinds:
-        tools += [Goto(), Look(), Click(), Fill()]
+        tools += [Goto(), Look(), Click(), Fill(), Select(), Upload()]
     return (*tools, Shell(limit_s=spec.limits.action_s))

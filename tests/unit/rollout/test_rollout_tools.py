@@ -97,7 +97,7 @@ async def test_files_are_read_written_and_edited() -> None:
     [
         (("postgres",), {"sql", "shell"}),
         (("repo", "files"), {"read_file", "write_file", "edit_file", "shell"}),
-        (("browser", "postgres"), {"sql", "goto", "look", "click", "fill", "shell"}),
+        (("browser", "postgres"), {"sql", "goto", "look", "click", "fill", "select", "upload", "shell"}),
         ((), {"shell"}),
     ],
 )
