@@ -212,7 +212,7 @@ async def test_nothing_of_a_former_holder_is_left_in_scratch_space_or_shared_mem
 
 
 async def test_nothing_that_was_done_to_the_first_process_reaches_the_next_holder(instance: Instance, kit: Any) -> None:
-    ask_all = "ulimit -n; nice; cat /proc/self/oom_score_adj; grep -E 'Sig(Blk|Ign)|Cpus_allowed:' /proc/self/status; pwd; umask"
+    ask_all = "ulimit -n; nice; cat /proc/1/oom_score_adj; grep -E 'Sig(Blk|Ign)|Cpus_allowed:' /proc/self/status; pwd; umask"
     fresh = await shell(instance, ask_all)
     await shell(
         instance, "renice -n 7 -p 1; prlimit --pid 1 --nofile=64:64; taskset -p 1 1; ionice -c 3 -p 1; chrt -i -p 0 1; kill -STOP 1"
