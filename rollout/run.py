@@ -15,7 +15,7 @@ from rollout.summary import summarise
 from sandbox.errors import EnvironmentInvalid
 from sandbox.ports import Clock
 
-LEARNERS: dict[str, Callable[[], Learner | None]] = {"none": lambda: None, "stepping": Stepping}
+LEARNERS: dict[str, Callable[[Machinery], Learner | None]] = {"none": lambda _: None, "stepping": lambda _: Stepping()}
 
 
 async def run(
@@ -34,7 +34,8 @@ async def run(
     if options.learner not in LEARNERS:
         raise EnvironmentInvalid(f"there is no learner {options.learner!r}", fix=f"use {', '.join(LEARNERS)}")
     plan = plan_of(options, name=name)
-    engine, tokenizer = engine_for(Machinery(options=options, environment=environment, clock=clock))
+    machinery = Machinery(options=options, environment=environment, clock=clock)
+    engine, tokenizer = engine_for(machinery)
     books = books_of(plan, environment, options, folder=home / "rollouts" / plan.run, clock=clock)
     async with engine, books.journal:
         say(f"{plan.run}: {plan.groups} groups of {plan.group_rule.size} on {engine.name}")
@@ -42,7 +43,7 @@ async def run(
             plan, options, pool=pool, environment=environment, engine=engine, tokenizer=tokenizer, clock=clock, leave=leave
         )
         async with RolloutLoop(books, parts) as loop:
-            driven = await drive(loop, LEARNERS[options.learner](), say=say)
+            driven = await drive(loop, LEARNERS[options.learner](machinery), say=say)
         await loop.settle()
         status = await pool.status()
         in_force = {
