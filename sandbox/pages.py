@@ -50,7 +50,10 @@ class Pages:
         return context.pages[0] if context.pages else await context.new_page()
 
     async def _connect(self, address: str) -> Browser:
-        url, headers = await in_thread(resolve, address)
+        try:
+            url, headers = await in_thread(resolve, address)
+        except OSError as error:
+            raise InstanceLost("the session's way to its browser was taken away", fix="ask for a new session") from error
         said: Exception | None = None
         for _ in range(2):
             driver = await self._driver()
