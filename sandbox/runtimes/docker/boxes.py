@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from sandbox.aio import in_thread, run_shielded
@@ -117,6 +118,7 @@ class DockerBoxes:
     def _shape(self, plan: SandboxPlan, image: ImageFacts) -> Shape:
         uid, gid = self._user(plan.role)
         targets = sorted({*(m.target for m in plan.mounts), *memory_targets(plan, image)})
+        files = sorted(m.target for m in plan.mounts if Path(m.layers[0]).is_file())
         return Shape(
             image=image.id,
             uid=uid,
@@ -124,6 +126,7 @@ class DockerBoxes:
             home=plan.home,
             limits=plan.limits,
             targets=tuple(targets),
+            files=tuple(files),
             runtime=plan.container_runtime,
         )
 
@@ -132,7 +135,8 @@ class DockerBoxes:
         environment, _, part = plan.name.partition(".")
         mark = Mark(home=self.engine.home, environment=environment, part=part.rpartition(".")[2] or "sandbox", owner=token)
         if choice.mode is Mode.IN_PLACE and shape.runtime in _DEFAULT_RUNTIMES:
-            return await self._make(shape, mark, Slots(room_of(self._settings), f"{token}-{secrets.token_hex(4)}", shape.targets))
+            room, name = room_of(self._settings), f"{token}-{secrets.token_hex(4)}"
+            return await self._make(shape, mark, Slots(room, name, shape.targets, shape.files))
         return await self._make(shape, mark, None, plan.mounts, memory_targets(plan, image))
 
     async def _trial(self, image: ImageFacts) -> Container:

@@ -36,9 +36,9 @@ def remove_room(room: Path) -> None:
         for point in reversed(_below(path)):
             detach(point)
         if path.is_dir():
-            for folder, folders, _ in os.walk(path, topdown=False):
-                for name in folders:
-                    os.rmdir(os.path.join(folder, name))
+            for folder, folders, files in os.walk(path, topdown=False):
+                for name in (*folders, *files):
+                    remove_point(Path(folder, name))
             path.rmdir()
 
 
@@ -49,7 +49,7 @@ def show(room: Path, mount: Mount, place: Path) -> None:
         _mount("overlay", place, overlay_options(mount), _FLAGS | (_RDONLY if mount.readonly else 0), kind="overlay")
         return
     made = _workshop(room) / place.name
-    made.mkdir(mode=0o700, exist_ok=True)
+    make_point(made, file=os.path.isfile(layers[0]))
     try:
         _mount(layers[0], made, None, _BIND)
         try:
@@ -60,7 +60,25 @@ def show(room: Path, mount: Mount, place: Path) -> None:
             detach(made)
             raise
     finally:
-        made.rmdir()
+        remove_point(made)
+
+
+def make_point(path: Path, *, file: bool) -> None:
+    """Make what can be mounted at: an empty directory, or an empty file."""
+    if file:
+        path.touch(mode=0o644)
+    else:
+        path.mkdir(mode=0o755, exist_ok=True)
+
+
+def remove_point(path: Path) -> None:
+    """Remove it; nothing where it is gone."""
+    try:
+        path.rmdir()
+    except NotADirectoryError:
+        path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        pass
 
 
 def show_memory(place: Path, megabytes: int) -> None:

@@ -26,6 +26,7 @@ class Shape:
     home: str
     limits: Limits
     targets: tuple[str, ...]
+    files: tuple[str, ...] = ()  # targets at which a file is seen
     runtime: str = ""  # of the engine, e.g. runsc; empty: its default
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from sandbox.ports import Mount
@@ -14,8 +13,10 @@ class Slots:
     """One directory for each outermost target. A target inside another one's has no directory of its own: it is mounted within what
     the outer one shows, and so it is seen there inside, too."""
 
-    def __init__(self, room: Path, name: str, targets: Sequence[str]) -> None:
+    def __init__(self, room: Path, name: str, targets: Sequence[str], files: Collection[str] = ()) -> None:
+        """`files` are the targets at which a file is seen."""
         self._room = room
+        self._files = files
         self._top = room / name
         self._places: dict[str, Path] = {}
         self.outer: dict[str, Path] = {}  # what the container binds, by target
@@ -29,8 +30,8 @@ class Slots:
     def make(self) -> None:
         """Make the empty directories."""
         self._top.mkdir(mode=0o711)
-        for place in self.outer.values():
-            place.mkdir(mode=0o755)
+        for target, place in self.outer.items():
+            mounting.make_point(place, file=target in self._files)
 
     def fill(self, mounts: Sequence[Mount], scratch: Mapping[str, int]) -> None:
         """Mount everything; `scratch` maps targets of empty memory to MiB. What was mounted before an error is taken away again."""
@@ -52,8 +53,7 @@ class Slots:
         """Remove the directories, once the container is gone; a later manager's sweep may have been first."""
         self.empty()
         for place in (*self.outer.values(), self._top):
-            with contextlib.suppress(FileNotFoundError):
-                place.rmdir()
+            mounting.remove_point(place)
 
 
 def depth(target: str) -> int:
