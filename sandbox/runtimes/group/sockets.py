@@ -49,8 +49,7 @@ class SocketDirs:
         """Move a running server's directory to a new name: who still knows the old one finds nothing there. What is mounted of it
         stays, the server's own view too."""
         fresh = self._made_for(path.name)
-        path.rename(fresh)
-        path.parent.rmdir()
+        path.parent.rename(fresh.parent)  # with what its resource keeps beside it
         return fresh
 
     def _made_for(self, resource: str) -> Path:
