@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from sandbox.runtimes.group.sockets import SocketDirs
 from sandbox.settings import Settings, Users
 
 
-def test_a_running_servers_directory_moves_with_what_its_resource_keeps_beside_it(tmp_path: Path) -> None:
-    dirs = SocketDirs(
-        Settings(home=tmp_path, store=tmp_path, scratch=tmp_path, run=tmp_path / "run", users=Users(agent=None, server=None))
-    )
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="ac-", dir="/tmp") as short:  # a socket's path may have 107 bytes
+        yield Path(short)
+
+
+def test_a_running_servers_directory_moves_with_what_its_resource_keeps_beside_it(place: Path) -> None:
+    users = Users(agent=None, server=None)
+    dirs = SocketDirs(Settings(home=place, store=place, scratch=place, run=place / "run", users=users))
     old = dirs.for_server("browser")
     (old / "own").mkdir()
     (old / "own" / "cdp.sock").touch()
@@ -25,4 +34,4 @@ def test_a_running_servers_directory_moves_with_what_its_resource_keeps_beside_i
     assert (fresh.parent / "secret").read_text() == "beside"
     assert not (dirs.address("browser") / "own").exists(), "the former address leads nowhere"
     dirs.close()
-    assert list((tmp_path / "run").iterdir()) == []
+    assert list((place / "run").iterdir()) == []
