@@ -22,10 +22,13 @@ OWN, OTHER, PART = "(own)", "(other)", "(part)"
 WALLS = "walls/"  # who could act on a part but its holder
 RUNNING = ("sessions/", "background processes/", "locks/")
 # Holders change these by working; a barrier reads them when nobody works.
-AT_A_BARRIER = (*RUNNING, "notification queue", "temporary files", "prepared transactions/", "data directory pg_twophase")
+DIRECTORIES = "data directory base"  # names one that is just being made or removed by its number
+AT_A_BARRIER = (
+    *RUNNING,
+    *("notification queue", "temporary files", "prepared transactions/", "data directory pg_twophase", DIRECTORIES),
+)
 # How many roles are members of the agent's: the memberships themselves are read.
 COUNTED = "shared dependencies/*/pg_auth_members/"
-DIRECTORIES = "data directory base"
 _MADE_WHEN_NEEDED = "pgsql_tmp"
 
 
@@ -45,7 +48,7 @@ class Scope:
         """Keep what is due in this scope, with the names of parts replaced by what they stand for."""
         kept: dict[str, str] = {}
         for name, text in found.items():
-            if name == DIRECTORIES:
+            if name == DIRECTORIES and self.own is None:
                 lines = [n for n in text.split("\n") if n not in self.names and n != _MADE_WHEN_NEEDED]
                 kept[name] = "\n".join(lines)
             elif self._wanted(name):

@@ -17,7 +17,7 @@ select 'before ' || (select count(*) from items where name not like 'item %') + 
 create table "mark {mark}" (t text);
 insert into items (name) values ('mark {mark}');
 select lo_from_bytea(0, 'mark {mark}');
-create or replace function twice(a int) returns int language sql as 'select 17';
+create function mine(a int) returns int language sql as 'select 17';
 alter role current_user set application_name = 'mark {mark}';
 select pg_sleep(0.05);
 select 'seen ' || (select count(*) from information_schema.tables where table_name like 'mark %' and table_name <> 'mark {mark}')
@@ -58,7 +58,12 @@ async def cycles(house: Any, sessions: int, rounds: int) -> Counter[str]:
         for turn in range(rounds):
             trajectory, said = await one(house, f"{number}x{turn}")
             found.update(said)
-            found[(await house.judged(trajectory))[0]] += 1
+            (stand,) = await house.judged(trajectory)
+            found[stand] += 1
+            if stand.startswith("quarantined"):
+                window = (await house.pool.why(trajectory))["window"]
+                found.update(f"{m['field']}: {m['expected']} -> {m['actual']}" for m in window["mismatches"])
+                found.update(f"{p['probe']}: {p['reason']}" for p in window["problems"])
 
     async with asyncio.TaskGroup() as group:
         for number in range(sessions):
