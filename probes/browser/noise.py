@@ -61,6 +61,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("Default/Preferences:gaia_cookie.*", "when something was last done"),
     ("Default/Preferences:google.services.signin_scoped_device_id", "drawn by lot at the start"),
     ("Default/Preferences:profile.content_settings.exceptions.site_engagement.chrome://*", "the browser's own pages"),
+    ("Default/Preferences:profile.content_settings.exceptions.site_engagement", "the same: it is a leaf when there are none"),
     ("Default/Preferences:*lastEngagementTime", "when something was last done"),
     ("Default/Preferences:profile.exit_type", "says that it is running"),
     ("Default/Preferences:protection.*", "a seal over other keys, which are read"),
