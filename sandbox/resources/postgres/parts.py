@@ -24,6 +24,7 @@ from sandbox.resources.postgres.cleaning import settings_of
 from sandbox.resources.postgres.options import SUPERUSER, PostgresOptions
 
 SESSIONS = 20  # of one part at once, so that it cannot take every connection of the server
+TEMPORARY = "1GB"  # files of one session's sorts and hashes; only a superuser can change it
 _LIMIT_S = 120
 _GONE_S = 5.0
 _THEIRS = "select pid from pg_stat_activity where pid <> pg_backend_pid() and (usename = %(name)s or datname = %(name)s)"
@@ -40,6 +41,7 @@ async def make(live: LiveResource, options: PostgresOptions, part: Part) -> None
                 name, sql.Literal(SESSIONS), sql.Literal(access.verifier(part.secret))
             )
         )
+        await connection.execute(sql.SQL("ALTER ROLE {} SET temp_file_limit = {}").format(name, sql.Literal(TEMPORARY)))
         if part.isolation is Isolation.SCHEMA:
             await schemas.make(live, options, part)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from envs.environment import define
 from sandbox import pool as pools
 from sandbox.aio import poll
 from sandbox.clock import SystemClock
-from sandbox.errors import AutoclaveError
 from sandbox.ledger import open_ledger
 from sandbox.pool.hosts import Host
 from sandbox.quarantine import describe
@@ -141,5 +141,79 @@ async def open_house(
         yield make
 
 
-Planter = Callable[[House, Host, Sequence[Any]], Coroutine[Any, Any, None]]
-__all__ = ["AutoclaveError", "House", "Planter"]
+@dataclass(frozen=True, kw_only=True)
+class Leak:
+    """What is planted while a session is open on the part {a}; {b} and {c} are parts that nobody uses. `sql` is run as superuser
+    in `database` ("own": that of the session; "ready": that of {b}), `plant` is given the tree's top and the parts' names.
+    `quick`: the check after the session's reset sees it; else the barrier does. `field` is what it shows in."""
+
+    name: str
+    field: str
+    sql: tuple[str, ...] = ()
+    plant: Callable[[Path, dict[str, str]], None] | None = None
+    database: str = "postgres"
+    quick: bool = True
+    gone: bool = False  # the namespace's own reset takes it away: nobody is tainted
+
+
+async def try_leak(house: House, host: Host, leak: Leak, apart: str) -> tuple[Any, ...] | None:
+    """Plant it; return what was not as P5b says, None where all was. `apart` is a trajectory on another instance, still open."""
+    await house.full()
+    outside = await house.acquire("outside", on=host)
+    await outside.release()
+    await house.judged(outside.trajectory_id)
+    assert await house.barrier(host), f"before {leak.name}: the instance was not clean"
+    earlier = await house.acquire("earlier", on=host)
+    await earlier.release()
+    assert await house.judged(earlier.trajectory_id) == ["cleared (quick)"]
+    await house.full()
+    dirty = await house.acquire("dirty", on=host)
+    running = await house.acquire("running", on=host) if leak.quick else None
+    ready = [m for m in host.members if m not in (dirty.namespace, running.namespace if running else None)]
+    names: dict[str, str] = dict(zip("abc", [m.live().part_name for m in (dirty.namespace, *ready)], strict=False))
+    database = {"own": names["a"], "ready": names["b"]}.get(leak.database, leak.database)
+    if leak.sql:
+        await house.as_superuser(host, *(s.format(**names) for s in leak.sql), database=database)
+    if leak.plant is not None:
+        sharing = host.live().subject().sharing
+        assert sharing.tree is not None
+        leak.plant(sharing.tree.real(""), names)
+    await dirty.release()
+    await house.judged(dirty.trajectory_id)
+    if not leak.quick:
+        await house.full()
+        await house.barrier(host)
+    if running is not None and leak.gone:
+        await running.release()
+        await house.judged(running.trajectory_id)
+    await house.full()
+    tainted = [s.trajectory_id for s in (earlier, dirty, running) if s is not None]
+    stand = await house.stand(*tainted, outside.trajectory_id, apart)
+    wanted = ["cleared (quick)" if leak.gone else "quarantined (contaminated)"] * len(tainted) + ["cleared (quick)", "pending"]
+    window = (await house.pool.why(dirty.trajectory_id))["window"]
+    seen = [m["field"] for m in window["mismatches"]] if window else []
+    right = stand == wanted and (leak.gone or any(leak.field in field for field in seen))
+    return None if right else (leak.name, dict(zip([*tainted, "outside", "apart"], stand, strict=True)), seen)
+
+
+@pytest.fixture
+def leak_type() -> type[Leak]:
+    return Leak
+
+
+@pytest.fixture
+def try_leaks(
+    open_house: Callable[..., Coroutine[Any, Any, House]],
+) -> Callable[[str, Sequence[Leak]], Coroutine[Any, Any, list[Any]]]:
+    """`await try_leaks("schema", leaks)` plants one after another on an instance of three namespaces, beside another instance."""
+
+    async def run(isolation: str, leaks: Sequence[Leak]) -> list[Any]:
+        house = await open_house(isolation, size=4, share=3)
+        host = next(h for h in house.hosts if len(h.members) == 3)
+        apart = await house.acquire("apart", on=next(h for h in house.hosts if h is not host))
+        missed = [found for leak in leaks if (found := await try_leak(house, host, leak, apart.trajectory_id)) is not None]
+        await apart.release()
+        assert await house.judged(apart.trajectory_id) == ["cleared (quick)"]
+        return missed
+
+    return run
