@@ -102,6 +102,8 @@ class GroupShared:
     async def rebuild(self, snapshot: Snapshot, generation: int) -> None:
         old = self._world
         await self._down()
+        # Two must not delete one tree: what one of them misses is left.
+        await all_of(*(tenant.swept_up() for tenant in tuple(self._tenants.values())))
         if old is not None:
             await old.destroy()
         self.snapshot = snapshot

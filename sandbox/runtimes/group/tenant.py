@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
 import secrets
@@ -176,6 +177,11 @@ class Tenant(GroupInstance):
 
     def subject(self) -> TenantSubject:
         return TenantSubject(self)
+
+    async def swept_up(self) -> None:
+        """Wait until what it left of earlier generations is removed."""
+        if self._leftover:
+            await asyncio.wait(self._leftover)
 
     async def _prepare(self, snapshot: Snapshot) -> World:
         part = Part(

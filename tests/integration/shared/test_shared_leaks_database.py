@@ -37,8 +37,7 @@ LEAKS: list[dict[str, Any]] = [
     {
         "name": "way into another's database",
         "sql": ('grant connect on database "{b}" to agent',),
-        "field": "databases/",
-        "quick": False,
+        "field": "shared dependencies/",
     },
     {
         "name": "table in a common database",

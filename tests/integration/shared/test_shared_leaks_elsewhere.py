@@ -38,6 +38,11 @@ SCHEMA: list[dict[str, Any]] = [
 ]
 
 
+def directory(top: Path, part: str, owner: str) -> Path:
+    """The present one: an earlier one may still be on its way out."""
+    return max(top.glob(f"{part}.{owner}.*"), key=lambda p: int(p.suffix[1:]))
+
+
 def stray(top: Path, names: dict[str, str]) -> None:
     (top / "stray").mkdir()
 
@@ -47,31 +52,30 @@ def mode(top: Path, names: dict[str, str]) -> None:
 
 
 def linked(top: Path, names: dict[str, str]) -> None:
-    one, other = (next(top.glob(f"{names[n]}.docs.*")) for n in "bc")
+    one, other = (directory(top, names[n], "docs") for n in "bc")
     os.link(one / "notes.txt", other / "shared.txt")
 
 
 def outward(top: Path, names: dict[str, str]) -> None:
-    other = next(top.glob(f"{names['b']}.docs.*"))
-    (other / "way-out").symlink_to("../..")
+    (directory(top, names["b"], "docs") / "way-out").symlink_to("../..")
 
 
 def written(top: Path, names: dict[str, str]) -> None:
-    (next(top.glob(f"{names['b']}.home.*")) / "hello").write_text("from another")
+    (directory(top, names["b"], "home") / "hello").write_text("from another")
 
 
 def opened(top: Path, names: dict[str, str]) -> None:
-    next(top.glob(f"{names['b']}.docs.*")).chmod(0o777)
+    directory(top, names["b"], "docs").chmod(0o777)
 
 
 def own(top: Path, names: dict[str, str]) -> None:
-    (next(top.glob(f"{names['a']}.docs.*")) / "mine").write_text("mine")
+    (directory(top, names["a"], "docs") / "mine").write_text("mine")
 
 
 DIRECTORY: list[dict[str, Any]] = [
     {"name": "directory of nobody's", "plant": stray, "field": "nobody's"},
     {"name": "mode of the tree", "plant": mode, "field": "top"},
-    {"name": "hard link between two parts", "plant": linked, "field": "linked from elsewhere", "quick": False},
+    {"name": "hard link between two parts", "plant": linked, "field": "", "quick": False},
     {"name": "link out of a part", "plant": outward, "field": "way-out", "quick": False},
     {"name": "file in another's home", "plant": written, "field": "hello", "quick": False},
     {"name": "mode of another's directory", "plant": opened, "field": "", "quick": False},
