@@ -7,6 +7,7 @@ import pytest
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import Limits
 from sandbox.ports import Mount
+from sandbox.runtimes.group.box import scratch
 from sandbox.runtimes.namespaces import bwrap
 
 
@@ -67,7 +68,7 @@ def test_parents_are_mounted_before_what_lies_in_them_and_the_root_is_closed_las
 
 def test_scratch_space_stays_below_the_memory_bound() -> None:
     for memory_mb, disk_mb in ((64, 10_000), (1024, 10), (4, 4)):
-        tmp, shm = bwrap.scratch(Limits(memory_mb=memory_mb, disk_mb=disk_mb))
+        tmp, shm = scratch(Limits(memory_mb=memory_mb, disk_mb=disk_mb))
         assert tmp <= disk_mb
         assert tmp + shm < memory_mb
 

@@ -205,7 +205,10 @@ CASES = {
         GOOD.replace("[res", '[env]\n"A B" = "1"\n[res'),
         "environment.toml:4: env.A B: is not the name of an environment",
     ),
-    "root": (GOOD.replace("[res", 'root = "/nowhere"\n[res'), 'environment.toml:3: root: "/nowhere" is none of "host", "image" and'),
+    "root": (
+        GOOD.replace("[res", 'root = "/nowhere"\n[res'),
+        'environment.toml:3: root: "/nowhere" is none of "host", "image" and',
+    ),
 }
 
 
