@@ -122,11 +122,11 @@ def baked(data: Path, uid: int) -> Iterator[str]:
     """An image with the same cluster in it."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
-        tar.add(data, arcname="data", filter=lambda entry: entry.replace(uid=uid, gid=uid))
+        tar.add(data, arcname="data", filter=lambda entry: entry.replace(uid=uid, gid=uid, deep=False))
     name = f"autoclave-bench-{data.name.lower()[-8:]}"
     container = docker("create", "autoclave/postgres", "true")
     try:
-        docker("cp", "-a", "-", f"{container}:/srv", data=packed.getvalue())
+        docker("cp", "-", f"{container}:/srv", data=packed.getvalue())
         docker("commit", container, name)
     finally:
         docker("rm", container)
