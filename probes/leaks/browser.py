@@ -23,8 +23,8 @@ SETTINGS = "chrome://settings/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserLeak(Leak):
-    """Planted in the first tab: it is led to `visit`, then `script` (the body of an async function) runs there as after a click
-    of the user, then `calls` of the protocol are made (those that begin with `page:` in the tab's session).
+    """Planted in the first tab, which has the focus: it is led to `visit`, then `script` (the body of an async function) runs there
+    as after a click of the user, then `calls` of the protocol are made (those that begin with `page:` in the tab's session).
 
     `shows` is the field that must differ, as a shell-style pattern: the visit alone changes others.
 
@@ -266,10 +266,10 @@ SETTINGS_OF_THE_BROWSER = (
     BrowserLeak(
         name="site-permission",
         what="a permission that a site has from now on",
-        shows="profile/Default/Preferences/*exceptions.geolocation*",
+        shows="profile/Default/Preferences/*exceptions.popups*",
         seen=Depth.DEEP,
         visit=SETTINGS,
-        script="chrome.send('setCategoryPermissionForPattern', ['{origin}', '', 'geolocation', 'allow', false])",
+        script="chrome.send('setCategoryPermissionForPattern', ['{origin}', '', 'popups', 'allow', false])",
     ),
     BrowserLeak(
         name="default-permission",

@@ -141,6 +141,8 @@ def plant() -> Callable[[str, BrowserLeak], Awaitable[None]]:
             names = {**NAMES, "window": window}
             await browser.call("Page.navigate", {"url": _filled(leak.visit, names)}, session=session)
             await browser.event("Page.loadEventFired", session)
+            await browser.call("Page.bringToFront", session=session)
+            await browser.call("Emulation.setFocusEmulationEnabled", {"enabled": True}, session=session)
             if leak.script:
                 await browser.evaluate(session, f"(async () => {{ {_filled(leak.script, names)}\n }})()")
             for method, params in leak.calls:
