@@ -48,7 +48,7 @@ class World:
 
     async def after(self, steps: Sequence[Any]) -> dict[str, Any]:
         """Do steps from the start; return what the browser keeps then. The database stays until the next try."""
-        await asyncio.to_thread(self._renew)
+        await asyncio.to_thread(self.renew)
         context = await self._chromium.new_context(base_url=ORIGIN)
         context.set_default_timeout(60_000)
         try:
@@ -60,20 +60,24 @@ class World:
         finally:
             await context.close()
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
         with psycopg.connect(self._conninfo, autocommit=True) as connection:
             connection.execute("drop database if exists live with (force)")
             connection.execute("create database live template portal owner portal_owner")
 
     def failing(self, task: str, state: dict[str, Any]) -> list[str]:
         """Return the claims of a task that do not hold now."""
-        found: list[str] = []
+        return list(self._failing(task, state))
+
+    def holds(self, task: str, state: dict[str, Any]) -> bool:
+        return next(iter(self._failing(task, state)), None) is None
+
+    def _failing(self, task: str, state: dict[str, Any]) -> Iterable[str]:
         for part in success.parts(success.parse(TASKS[task]["success"])):
             if isinstance(part, success.BrowserCheck):
-                found += browser.failures(part, state)
+                yield from browser.failures(part, state)
             elif isinstance(part, success.SqlCheck):
-                found += self._sql(part)
-        return found
+                yield from self._sql(part)
 
     def _sql(self, check: success.SqlCheck) -> Iterable[str]:
         options = "-c search_path=pg_catalog -c timezone=UTC -c datestyle=ISO,YMD -c default_transaction_read_only=on"
@@ -137,17 +141,17 @@ async def faults_of(world: World, tasks: Sequence[str]) -> list[str]:
     """Say what is wrong with the checks of these tasks."""
     empty: dict[str, Any] = {}
     faults: list[str] = []
-    await asyncio.to_thread(world._renew)
+    await asyncio.to_thread(world.renew)
     for task in tasks:
-        if not await asyncio.to_thread(world.failing, task, empty):
+        if await asyncio.to_thread(world.holds, task, empty):
             faults.append(f"{task}: holds before anything was done")
     for task in tasks:
         state = await world.after(SOLUTIONS[task]["solution"])
         faults += [f"{task}: after the solution: {name}" for name in await asyncio.to_thread(world.failing, task, state)]
         for other in tasks:
-            if other != task and not await asyncio.to_thread(world.failing, other, state):
+            if other != task and await asyncio.to_thread(world.holds, other, state):
                 faults.append(f"{other}: holds after the solution of {task}")
-        if not await asyncio.to_thread(world.failing, task, await world.after(SOLUTIONS[task]["wrong"])):
+        if await asyncio.to_thread(world.holds, task, await world.after(SOLUTIONS[task]["wrong"])):
             faults.append(f"{task}: holds after the mistake")
     return faults
 
