@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from sandbox.errors import (
     StaleGeneration,
 )
 from sandbox.lifecycle import State
-from sandbox.model import CheckPolicy, ClearanceState, Depth, Isolation, ResetMethod, ResetPolicy, TaskSpec, VerdictStatus
+from sandbox.model import CheckPolicy, ClearanceState, Depth, ResetMethod, ResetPolicy, TaskSpec, VerdictStatus
 from sandbox.testing import memory_environment
 
 HOOK = ResetPolicy(method=ResetMethod.HOOK, hook=("reset",))
@@ -471,10 +470,3 @@ async def test_a_reset_goes_straight_to_the_start_state_that_somebody_waits_for(
         assert bench.runtime.faults.calls["restore"] == before + 1
     found = await pool.cleared([session.trajectory_id], timeout=5)
     assert found[session.trajectory_id].state is ClearanceState.CLEARED
-
-
-async def test_an_isolation_that_the_pool_does_not_keep_is_refused_not_ignored(bench: Any) -> None:
-    environment = memory_environment()
-    environment.spec = replace(environment.spec, isolation=Isolation.DATABASE)
-    with pytest.raises(EnvironmentInvalid, match="'database'"):
-        await bench.open(environment)
