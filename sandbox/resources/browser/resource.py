@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.aio import in_thread, poll
-from sandbox.errors import EnvironmentInvalid, InstanceLost
+from sandbox.errors import EnvironmentInvalid, InstanceLost, ResetFailed
 from sandbox.model import NOTHING, ResourceSpec, Role
 from sandbox.ports import LiveResource, Mount, SeedHost, ServerPlan, StateDir
 from sandbox.resources import options as reading
-from sandbox.resources.browser import cleaning, program, seeding
+from sandbox.resources.browser import program, seeding
 from sandbox.resources.browser.access import (
     OWN,
     SECRET_VARIABLE,
@@ -171,7 +171,11 @@ class Browser(Division):
             raise InstanceLost(f"the browser of resource {self._spec.name} did not close within {timeout:g} s")
 
     async def clean(self, live: LiveResource) -> None:
-        await cleaning.clean(live, self._options)
+        raise ResetFailed(
+            f"resource {self._spec.name} (kind browser) cannot be cleaned in place: much of what a browser keeps has no word in "
+            "its protocol, and it would be asked by the very process that an agent drove",
+            fix='use method "restore", or isolation "context"',
+        )
 
 
 def _file(target: str, source: Path) -> Mount:

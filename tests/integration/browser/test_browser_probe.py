@@ -1,4 +1,4 @@
-"""The browser's probe: fresh starts agree whenever they are read, and what `clean` cannot undo is said."""
+"""The browser's probe: fresh starts agree whenever they are read; and the reset that a browser refuses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from envs.environment import LoadedEnvironment
-from probes.leaks.browser import LEAKS
+from sandbox.errors import ResetFailed
 from sandbox.model import Depth, Snapshot
 from sandbox.ports import Instance
 
@@ -45,26 +45,8 @@ async def test_twenty_fresh_starts_agree(browsing: LoadedEnvironment, begin: Any
     assert await fresh_starts(browsing, begin, golden, [0, 0, 1, 12, 25] * 4) == []
 
 
-async def test_cleaning_in_place_closes_clears_and_leaves_what_it_does_not_know(
-    browsing: LoadedEnvironment, begin: Any, golden: Snapshot, plant: Any
-) -> None:
-    verifier = browsing.verifier
-    one, two = await begin("one"), await begin("two")
-    baseline = await verifier.record([one.subject(), two.subject()], None, key="k")
-    await two.close()
-    planted = {"cookie", "tab", "context", "local-storage", "local-storage-elsewhere", "indexed-db", "clipboard", "download"}
-    for leak in LEAKS:
-        if leak.name in planted | {"preference"}:
-            await plant(one.endpoint("web"), leak)
-    await one.reset_in_place(2, hook=None)
-    left: set[str] = set()
-    for _ in range(20):  # what was deleted is deleted on disk some seconds later
-        verdict = await verifier.check(one.subject(), baseline, Depth.DEEP)
-        assert not verdict.problems
-        left = {m.field for m in verdict.mismatches if m.probe == "web"}
-        if not any("planted" in f for f in left):
-            break
-        await asyncio.sleep(1)
-    assert not any("planted" in field for field in left), left
-    assert not {f for f in left if f.startswith(("cookie", "target", "contexts", "downloads", "clipboard", "window"))}, left
-    assert "profile/Default/Preferences/homepage" in left
+async def test_a_browser_is_not_cleaned_in_place(browsing: LoadedEnvironment, begin: Any) -> None:
+    one = await begin("one")
+    web = next(resource for resource in browsing.resources if resource.spec.name == "web")
+    with pytest.raises(ResetFailed, match="cannot be cleaned in place"):
+        await web.clean(one.world.lives["web"])

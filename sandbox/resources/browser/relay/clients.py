@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-import os
-import shutil
 from collections.abc import Coroutine
 from typing import Any, cast
 
@@ -210,9 +208,6 @@ class Server:
         name = str(params.get("name", ""))
         if method == "Relay.disconnect":
             self.disconnect()
-        elif method == "Relay.emptyDownloads":
-            for entry in os.scandir(self._downloads):
-                os.unlink(entry.path) if not entry.is_dir(follow_symlinks=False) else shutil.rmtree(entry.path)
         elif method == "Relay.parts":
             return self.parts.known()
         elif method == "Relay.makePart":

@@ -93,7 +93,8 @@ async def serve(config: dict[str, Any]) -> int:
     for each in (*listening, *leads):
         each.close()
     reading.close()
-    writing.abort()
+    if not writing.is_closing():
+        writing.abort()
     _, status = await loop.run_in_executor(None, os.waitpid, pid, 0)
     return os.waitstatus_to_exitcode(status) if not closing else 0
 
