@@ -143,7 +143,7 @@ async def check(
         steps[-1] = replace(steps[-1], ok=False)
     report = CheckReport(environment=spec.name, method=spec.reset.method, baseline=start.baseline, steps=steps)
     report.problems += [f"the baseline itself: {line}" for line in start.baseline.suspicions]
-    actions = spec.destructive or destructive.defaults(spec)
+    actions = destructive.within_reach(spec, spec.destructive or destructive.defaults(spec))
     async with Trial.open(environment, runtime, start) as trial:
         report.in_force = dict(trial.instance.in_force)
         first = _Round(report, trial, say)

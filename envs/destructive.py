@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+
 import psycopg
 from psycopg import sql
 
@@ -23,7 +26,10 @@ def defaults(spec: EnvironmentSpec) -> tuple[DestructiveAction, ...]:
     ]
     tables = [
         DestructiveAction(
-            name=f"table-left-in-{r.name}", resource=r.name, role="postgres", sql=("create table public.left_behind ()",)
+            name=f"table-left-in-{r.name}",
+            resource=r.name,
+            role="" if spec.isolation.shares else "postgres",
+            sql=(f"create table {'' if spec.isolation.shares else 'public.'}left_behind ()",),
         )
         for r in spec.resources
         if r.kind == "postgres"
@@ -34,6 +40,15 @@ def defaults(spec: EnvironmentSpec) -> tuple[DestructiveAction, ...]:
             files.append(DestructiveAction(name=f"file-left-in{place}", argv=argv))
     process = DestructiveAction(name="background-process", argv=("/bin/sh", "-c", "(setsid sleep 300 >/dev/null 2>&1 &)"))
     return (*files, *tables, process)
+
+
+def within_reach(spec: EnvironmentSpec, actions: Sequence[DestructiveAction]) -> tuple[DestructiveAction, ...]:
+    """Where namespaces share an instance, only what a holder can do is done, by the holder itself: what a stronger role breaks
+    there is everybody's, and costs the instance."""
+    if not spec.isolation.shares:
+        return tuple(actions)
+    agents = {str(r.options.get("role", "agent")) for r in spec.resources if r.kind == "postgres"}
+    return tuple(dataclasses.replace(a, role="") for a in actions if a.role in ("", *agents))
 
 
 async def act(instance: Instance, action: DestructiveAction) -> str | None:
