@@ -39,7 +39,11 @@ def run(
     late: Annotated[Literal["next", "keep_off_policy", "discard"], Parameter(help="What becomes of late trajectories.")] = "next",
     weight: Annotated[Literal["full", "by-gap"], Parameter(help="What an older trajectory counts: all, or 1/(1+gap).")] = "full",
     mode: Annotated[Literal["gated", "optimistic"], Parameter(help="Ship after clearance, or before it and recall.")] = "gated",
-    learner: Annotated[Literal["none", "stepping"], Parameter(help="What makes updates; none keeps the policy.")] = "none",
+    learner: Annotated[
+        Literal["none", "stepping", "grpo"], Parameter(help="What makes updates: nothing, a version without new weights, or GRPO.")
+    ] = "none",
+    learning_rate: Annotated[float, Parameter(validator=Number(gt=0), help="Of grpo.")] = 1e-5,
+    kl_weight: Annotated[float, Parameter(validator=Number(gte=0), help="Of grpo's divergence from the first model.")] = 0.0,
     reward: Annotated[Literal["task", "shaped"], Parameter(help="The task's own, or with a tenth for readable actions.")] = "task",
     keep_flat: Annotated[bool, Parameter(negative="", help="Ship groups in which all rewards are equal, too.")] = False,
     contaminate: Annotated[float, Parameter(validator=SHARE, help="Share of trajectories whose leak the reset misses.")] = 0.0,
@@ -85,6 +89,8 @@ def run(
         mode=mode,
         weight=weight,
         learner=learner,
+        learning_rate=learning_rate,
+        kl_weight=kl_weight,
         reward=reward,
         keep_flat=keep_flat,
         contaminate=contaminate,

@@ -24,6 +24,7 @@ class Driven:
     updates: list[str] = field(default_factory=list)
     metrics: list[dict[str, Any]] = field(default_factory=list)
     failed_publications: list[str] = field(default_factory=list)
+    publications: list[dict[str, Any]] = field(default_factory=list)
 
 
 async def drive(
@@ -57,7 +58,11 @@ async def _update(loop: RolloutLoop, learner: Learner, batch: Batch, driven: Dri
     if not update.publish:
         return
     try:
-        await loop.publish(update.weights)
+        report = await loop.publish(update.weights)
+        driven.publications.append(
+            {"update": name, "version": report.version, "seconds": round(report.seconds, 3)}
+            | {"in_flight": report.in_flight, "changed": report.changed}
+        )
         driven.failed_publications.clear()
     except EngineLost as error:  # the old weights stay in force, and the gap counts from them
         log.warning("weights did not load", extra={"event": "rollout.not_published", "update": name, "error": str(error)})

@@ -15,7 +15,18 @@ from rollout.summary import summarise
 from sandbox.errors import EnvironmentInvalid
 from sandbox.ports import Clock
 
-LEARNERS: dict[str, Callable[[Machinery], Learner | None]] = {"none": lambda _: None, "stepping": lambda _: Stepping()}
+
+def _grpo(machinery: Machinery) -> Learner:
+    from rollout.learner.grpo import create
+
+    return create(machinery)
+
+
+LEARNERS: dict[str, Callable[[Machinery], Learner | None]] = {
+    "none": lambda _: None,
+    "stepping": lambda _: Stepping(),
+    "grpo": _grpo,
+}
 
 
 async def run(
@@ -34,16 +45,18 @@ async def run(
     if options.learner not in LEARNERS:
         raise EnvironmentInvalid(f"there is no learner {options.learner!r}", fix=f"use {', '.join(LEARNERS)}")
     plan = plan_of(options, name=name)
-    machinery = Machinery(options=options, environment=environment, clock=clock)
+    folder = home / "rollouts" / plan.run
+    machinery = Machinery(options=options, environment=environment, clock=clock, folder=folder)
+    learner = LEARNERS[options.learner](machinery)  # what it lacks is said before anything starts
     engine, tokenizer = engine_for(machinery)
-    books = books_of(plan, environment, options, folder=home / "rollouts" / plan.run, clock=clock)
+    books = books_of(plan, environment, options, folder=folder, clock=clock)
     async with engine, books.journal:
         say(f"{plan.run}: {plan.groups} groups of {plan.group_rule.size} on {engine.name}")
         parts = parts_of(
             plan, options, pool=pool, environment=environment, engine=engine, tokenizer=tokenizer, clock=clock, leave=leave
         )
         async with RolloutLoop(books, parts) as loop:
-            driven = await drive(loop, LEARNERS[options.learner](machinery), say=say)
+            driven = await drive(loop, learner, say=say)
         await loop.settle()
         status = await pool.status()
         in_force = {

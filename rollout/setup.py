@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,11 @@ from sandbox.errors import EnvironmentInvalid
 from sandbox.model import TaskSpec
 from sandbox.ports import Clock
 
-ENGINES = {"scripted": "rollout.engines.scripted:create", "http": "rollout.engines.http:create"}
+ENGINES = {
+    "scripted": "rollout.engines.scripted:create",
+    "http": "rollout.engines.http:create",
+    "vllm": "rollout.engines.vllm:create",
+}
 WEIGHTS = {"full": full_weight, "by-gap": by_gap}
 REWARDS = {"task": as_scored, "shaped": shaped}
 
@@ -52,6 +56,8 @@ class Options:
     keep_flat: bool = False
     reward: str = "task"
     learner: str = "none"
+    learning_rate: float = 1e-5  # of grpo
+    kl_weight: float = 0.0
     contaminate: float = 0.0
     alarm: float = 0.5
     branch_turn: int = 0
@@ -71,11 +77,12 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machinery:
-    """What an engine's maker is given."""
+    """What the makers of engines and learners are given. `folder` is the run's own."""
 
     options: Options
     environment: Any
     clock: Clock
+    folder: Path
 
 
 def engine_for(machinery: Machinery) -> tuple[Engine, Tokenizer]:
@@ -161,6 +168,8 @@ def parts_of(
 ) -> Parts:
     """Put together what all trajectories share."""
     bounds = bounds_of(options)
+    if engine.context is not None:  # what the engine cannot take is a limit of the trajectory, not a fault of its request
+        bounds = replace(bounds, total_tokens=min(bounds.total_tokens, engine.context))
     tools = tools_for(environment.spec)
     line = plan.sync.outstanding * plan.group_rule.size  # whoever is admitted finds a place in line
     owner, tool_limit = f"environment {plan.environment}", options.tool_limit or options.size

@@ -45,6 +45,8 @@ def summarise(loop: RolloutLoop, driven: Driven, *, in_force: Mapping[str, Any])
         "stalls": loop.watchdog.stalls,
         "stopped": books.stopped or None,
         "updates": driven.updates,
+        "metrics": driven.metrics,
+        "publications": driven.publications,
         "failed_publications": driven.failed_publications,
         "version": loop.version,
         "max_gap": books.plan.sync.max_gap,

@@ -97,6 +97,10 @@ class Engine(Protocol):
         """The policy version that generates now."""
 
     @property
+    def context(self) -> int | None:
+        """Tokens that a request may have with its answer; None where it does not say."""
+
+    @property
     def in_force(self) -> Mapping[str, Any]:
         """What really runs: engine, model, device, versions."""
 

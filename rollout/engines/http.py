@@ -51,6 +51,7 @@ class HttpEngine:
         self._known: dict[str, int] = {}  # the server's own names of versions
         self.vocab_size = vocab_size
         self.version = 0
+        self.context: int | None = None
 
     @property
     def in_force(self) -> Mapping[str, Any]:

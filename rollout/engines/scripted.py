@@ -48,6 +48,7 @@ class ScriptedEngine:
         self._failures: deque[Exception] = deque()
         self._dead: asyncio.Event = asyncio.Event()
         self.version = 0
+        self.context: int | None = None
         self.requests = 0
 
     @property

