@@ -222,9 +222,9 @@ async def test_deep_clearance_waits_for_the_instance(bench: Any) -> None:
     assert await stand(pool, "t1") == ["cleared (quick)"]
 
     found = asyncio.create_task(pool.cleared(["t1"], timeout=30))
-    for _ in range(20):
-        await asyncio.sleep(0)
-    await pool._sharing.round()
+    while not found.done():  # the wish must have been heard before the round that serves it
+        await pool._sharing.round()
+        await asyncio.sleep(0.01)
 
     assert [describe(c) for c in (await found).values()] == ["cleared (deep)"]
 

@@ -96,10 +96,11 @@ def fixed(mount: Mount, labels: Mapping[str, str]) -> dict[str, Any]:
     if len(layers) == 1 and (mount.upper is None or mount.readonly):
         bind = {"Propagation": "rprivate"}
         return {"Type": "bind", "Source": layers[0], "Target": mount.target, "ReadOnly": mount.readonly, "BindOptions": bind}
-    options = {"type": "overlay", "device": "overlay", "o": f"{overlay_options(mount)},nosuid,nodev"}
+    # The engine refuses a read-only anonymous volume, so that the overlay itself is mounted read-only.
+    flags = "nosuid,nodev,ro" if mount.readonly else "nosuid,nodev"
+    options = {"type": "overlay", "device": "overlay", "o": f"{overlay_options(mount)},{flags}"}
     return {
         "Type": "volume",
         "Target": mount.target,
-        "ReadOnly": mount.readonly,
         "VolumeOptions": {"NoCopy": True, "Labels": dict(labels), "DriverConfig": {"Name": "local", "Options": options}},
     }
