@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -65,8 +64,8 @@ PAGES = {
 }
 
 
-async def cycles(pool: Any, name: str, count: int) -> Counter[str]:
-    """Work through so many sessions, as many at once as there are namespaces; return how their trajectories ended."""
+async def cycles(pool: Any, name: str, count: int) -> dict[TrajectoryId, str]:
+    """Work through so many sessions, as many at once as there are namespaces; return how each one's trajectory ended."""
     left, done = iter(range(count)), list[TrajectoryId]()
 
     async def worker(seed: int) -> None:
@@ -87,14 +86,15 @@ async def cycles(pool: Any, name: str, count: int) -> Counter[str]:
             group.create_task(worker(seed))
     found = await pool.cleared(done, timeout=600)
     assert len(found) == count
-    return Counter(str(clearance.state) for clearance in found.values())
+    return {trajectory: str(clearance.state) for trajectory, clearance in found.items()}
 
 
 async def run(settings: Settings, name: str, count: int) -> None:
     async with Pool.open([name], size=SIZE, settings=settings) as pool:
         ended = await cycles(pool, name, count)
-        # A clean world gives clean verdicts: any quarantine here is a false alarm.
-        assert ended == {str(ClearanceState.CLEARED): count}, ended
+        # A clean world gives clean verdicts: any quarantine here is a false alarm, and its fields are what to look at.
+        alarms = [t for t, state in ended.items() if state != ClearanceState.CLEARED]
+        assert [(await pool.why(t))["window"] for t in alarms] == []
         assert (await pool.status())["environments"][name]["states"].get("quarantined", 0) == 0
 
 
