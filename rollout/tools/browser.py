@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ WAIT_MS = 10_000.0
 LARGEST = 2_000_000  # bytes of a file that is uploaded
 
 
-class _Browser:
+class _Browser(ABC):
     """What the actions share: Playwright's own errors are told to the model, a lost browser is a fault."""
 
     limit_s = 45.0
@@ -31,8 +32,8 @@ class _Browser:
                 raise ToolFault(f"the browser is gone: {str(error).splitlines()[0]}") from error
             return Observation(text=str(error).splitlines()[0], ok=False)
 
-    async def on(self, session: Acting, page: Any, arguments: Mapping[str, Any]) -> Observation:
-        raise NotImplementedError
+    @abstractmethod
+    async def on(self, session: Acting, page: Any, arguments: Mapping[str, Any]) -> Observation: ...
 
 
 async def _seen(page: Any) -> Observation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
 from sandbox.aio import in_thread
@@ -15,16 +16,16 @@ from sandbox.resources.browser.cdp import Refused
 from sandbox.resources.browser.options import BrowserOptions
 
 
-class Division:
+class Division(ABC):
     """Implements `Divisible` for a browser."""
 
     @property
-    def spec(self) -> ResourceSpec:
-        raise NotImplementedError
+    @abstractmethod
+    def spec(self) -> ResourceSpec: ...
 
     @property
-    def options(self) -> BrowserOptions:
-        raise NotImplementedError
+    @abstractmethod
+    def options(self) -> BrowserOptions: ...
 
     @property
     def isolations(self) -> Collection[Isolation]:
@@ -77,8 +78,8 @@ class Division:
         """That of the whole: which contexts are whose is asked of the relay."""
         return self.trusted_endpoint(live)
 
-    def trusted_endpoint(self, live: LiveResource) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def trusted_endpoint(self, live: LiveResource) -> str: ...
 
     async def try_walls(self, live: LiveResource, writer: Part, reader: Part) -> Sequence[str]:
         mark = f"mark-{secrets.token_hex(8)}"
