@@ -15,6 +15,7 @@ class FakeClock:
         self._passed = 0.0
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._slept = 0
+        self.asleep: set[asyncio.Task[object] | None] = set()  # the tasks that wait for this clock
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self._passed)
@@ -29,7 +30,12 @@ class FakeClock:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._slept += 1
         heapq.heappush(self._sleepers, (self._passed + seconds, self._slept, future))
-        await future
+        task = asyncio.current_task()
+        self.asleep.add(task)
+        try:
+            await future
+        finally:
+            self.asleep.discard(task)
 
     async def advance(self, seconds: float) -> None:
         """Move time on, waking each sleeper at its own moment, and let what they do begin."""

@@ -204,6 +204,9 @@ class RealKit:
 
     async def spawn(self, instance: Instance) -> None:
         await instance.run(["/bin/sh", "-c", "(sleep 987654 >/dev/null 2>&1 &)"])
+        async with asyncio.timeout(60):
+            while not any(self.spawned(p.argv) for p in await instance.subject().processes()):
+                await asyncio.sleep(0.01)  # the shell has ended before what it started is `sleep`
 
     def spawned(self, argv: tuple[str, ...]) -> bool:
         return argv == ("sleep", "987654")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -86,8 +87,12 @@ class Bench:
         self.runtime = self._runtime()
 
     async def quiet(self) -> None:
-        """Wait for the resets and checks that run in the background."""
-        await self._open[-1][0]._crew.quiet()
+        """Wait for the resets and checks that run in the background, and until every duty sleeps, so that none begins another."""
+        crew = self._open[-1][0]._crew
+        await crew.quiet()
+        while any(not duty.done() and duty not in self.clock.asleep for duty in crew._duties):
+            await asyncio.sleep(0.001)  # a duty's ledger works in a thread, which the clock knows nothing of
+            await crew.quiet()
 
 
 @pytest.fixture
