@@ -205,7 +205,7 @@ class RealKit:
     async def spawn(self, instance: Instance) -> None:
         await instance.run(["/bin/sh", "-c", "(sleep 987654 >/dev/null 2>&1 &)"])
         async with asyncio.timeout(60):
-            while not any(self.spawned(p.argv) for p in await instance.subject().processes()):
+            while not any(self.spawned(p.argv) for p in await instance.subject().processes()):  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0.01)  # the shell has ended before what it started is `sleep`
 
     def spawned(self, argv: tuple[str, ...]) -> bool:
