@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 app = App(name="rollout", help="Run trajectories over a pool, and train on none that is not cleared.")
 
+app.command("rollout.advice.calc_command:app", name="calc")
+
 COUNT = Number(gte=1)
 SHARE = Number(gte=0, lte=1)
 
@@ -207,21 +209,24 @@ def _folder(home: Path, run: str) -> Path:
 async def _run(options: Options, settings: Settings, *, connect: bool) -> dict[str, Any]:
     from rollout.contaminate import Contaminator, open_leaky_pool
     from rollout.report import write
-    from rollout.run import run as whole
+    from rollout.run import play, prepare
     from sandbox.clock import SystemClock
     from sandbox.errors import EnvironmentInvalid
     from sandbox.wiring import Pool, environment, open_pool
 
+    if connect and options.contaminate:
+        raise EnvironmentInvalid("--contaminate needs a pool of its own", fix="leave --connect out")
     progress = output.Progress()
     opened: Any = environment(options.environment, settings)
     name = opened.spec.name
-    if not connect:
-        progress.say(f"opening a pool of {options.size} namespaces of {name} (built and baselined the first time)")
+    named = replace(options, environment=name)
+    prepared = prepare(named, environment=opened, home=settings.home, clock=SystemClock())
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(prepared.engine)  # a model that does not load is said before a pool is built for it
+        if not connect:
+            progress.say(f"opening a pool of {options.size} namespaces of {name} (built and baselined the first time)")
         leave: Contaminator | None = None
         pool: Any
-        if connect and options.contaminate:
-            raise EnvironmentInvalid("--contaminate needs a pool of its own", fix="leave --connect out")
         if connect:
             pool = await stack.enter_async_context(Pool.connect(settings))
         elif options.contaminate:
@@ -230,8 +235,5 @@ async def _run(options: Options, settings: Settings, *, connect: bool) -> dict[s
             pool, opened = await stack.enter_async_context(leaky)
         else:
             pool = await stack.enter_async_context(open_pool([opened], size=options.size, settings=settings))
-        named = replace(options, environment=name)
-        summary = await whole(
-            named, pool=pool, environment=opened, home=settings.home, clock=SystemClock(), say=progress.say, leave=leave
-        )
+        summary = await play(prepared, pool=pool, environment=opened, say=progress.say, leave=leave)
     return write(summary, settings.reports)
