@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rollout.books import Plan
 from rollout.drive import drive
+from rollout.engines.engine import Engine
 from rollout.learner.learner import Learner, Stepping
 from rollout.loop import RolloutLoop
+from rollout.policies.tokens import Tokenizer
 from rollout.running.runner import Leave
-from rollout.setup import Machinery, Options, books_of, engine_for, parts_of, plan_of
+from rollout.setup import Machinery, Options, books_of, engine_for, parts_of, plan_of, tasks_of
 from rollout.summary import summarise
 from sandbox.errors import EnvironmentInvalid
 from sandbox.ports import Clock
@@ -29,6 +33,33 @@ LEARNERS: dict[str, Callable[[Machinery], Learner | None]] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Made and not started: what the options lack was said by now, before anything is opened for them."""
+
+    options: Options
+    plan: Plan
+    folder: Path
+    engine: Engine
+    tokenizer: Tokenizer
+    learner: Learner | None
+    clock: Clock
+
+
+def prepare(options: Options, *, environment: Any, home: Path, clock: Clock, name: str = "") -> Prepared:
+    """Make what a run needs beside its pool; raise EnvironmentInvalid or RuntimeUnavailable for what cannot be made. Without a
+    `name` the run is given one."""
+    if options.learner not in LEARNERS:
+        raise EnvironmentInvalid(f"there is no learner {options.learner!r}", fix=f"use {', '.join(LEARNERS)}")
+    tasks_of(environment, options)
+    plan = plan_of(options, name=name)
+    folder = home / "rollouts" / plan.run
+    machinery = Machinery(options=options, environment=environment, clock=clock, folder=folder)
+    learner = LEARNERS[options.learner](machinery)
+    engine, tokenizer = engine_for(machinery)
+    return Prepared(options=options, plan=plan, folder=folder, engine=engine, tokenizer=tokenizer, learner=learner, clock=clock)
+
+
 async def run(
     options: Options,
     *,
@@ -40,23 +71,38 @@ async def run(
     leave: Leave | None = None,
     name: str = "",
 ) -> dict[str, Any]:
-    """Run to the end and return the summary. Records lie in `home`/rollouts/RUN; `leave` is what `--contaminate` plants; a run
-    without a `name` is given one."""
-    if options.learner not in LEARNERS:
-        raise EnvironmentInvalid(f"there is no learner {options.learner!r}", fix=f"use {', '.join(LEARNERS)}")
-    plan = plan_of(options, name=name)
-    folder = home / "rollouts" / plan.run
-    machinery = Machinery(options=options, environment=environment, clock=clock, folder=folder)
-    learner = LEARNERS[options.learner](machinery)  # what it lacks is said before anything starts
-    engine, tokenizer = engine_for(machinery)
-    books = books_of(plan, environment, options, folder=folder, clock=clock)
-    async with engine, books.journal:
+    """Prepare, start the engine, run to the end and return the summary. Records lie in `home`/rollouts/RUN; `leave` is what
+    `--contaminate` plants."""
+    prepared = prepare(options, environment=environment, home=home, clock=clock, name=name)
+    async with prepared.engine:
+        return await play(prepared, pool=pool, environment=environment, say=say, leave=leave)
+
+
+async def play(
+    prepared: Prepared,
+    *,
+    pool: Any,
+    environment: Any,
+    say: Callable[[str], None] = lambda _: None,
+    leave: Leave | None = None,
+) -> dict[str, Any]:
+    """Run to the end over an open pool and a started engine, and return the summary."""
+    options, plan, engine, clock = prepared.options, prepared.plan, prepared.engine, prepared.clock
+    books = books_of(plan, environment, options, folder=prepared.folder, clock=clock)
+    async with books.journal:
         say(f"{plan.run}: {plan.groups} groups of {plan.group_rule.size} on {engine.name}")
         parts = parts_of(
-            plan, options, pool=pool, environment=environment, engine=engine, tokenizer=tokenizer, clock=clock, leave=leave
+            plan,
+            options,
+            pool=pool,
+            environment=environment,
+            engine=engine,
+            tokenizer=prepared.tokenizer,
+            clock=clock,
+            leave=leave,
         )
         async with RolloutLoop(books, parts) as loop:
-            driven = await drive(loop, learner, say=say)
+            driven = await drive(loop, prepared.learner, say=say)
         await loop.settle()
         status = await pool.status()
         in_force = {

@@ -96,13 +96,21 @@ def engine_for(machinery: Machinery) -> tuple[Engine, Tokenizer]:
 
 
 def tasks_of(environment: Any, options: Options) -> list[TaskSpec]:
-    """Return the tasks that the options choose: held-out ones only where they are asked for by split or name."""
+    """Return the tasks that the options choose: held-out ones only where they are asked for by split or name. EnvironmentInvalid
+    where there are none."""
     found: Sequence[TaskSpec] = list(environment.tasks.values())
     if options.tasks:
         if unknown := sorted(set(options.tasks) - set(environment.tasks)):
             raise EnvironmentInvalid(f"{options.environment} has no task {', '.join(unknown)}")
         return [task for task in found if task.id in options.tasks]
-    return [t for t in found if t.split == options.split and (not options.families or t.family in options.families)]
+    here = [t for t in found if t.split == options.split]
+    families = {t.family for t in here}
+    if not here or (unknown := sorted(set(options.families) - families)):
+        asked = f"of family {', '.join(unknown)} in split {options.split}" if here else f"in split {options.split}"
+        raise EnvironmentInvalid(
+            f"{options.environment} has no task {asked}", fix=f"its families there are: {', '.join(sorted(families)) or 'none'}"
+        )
+    return [t for t in here if not options.families or t.family in options.families]
 
 
 def plan_of(options: Options, *, name: str = "") -> Plan:

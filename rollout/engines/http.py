@@ -18,7 +18,7 @@ from rollout.engines.wire import Answer, Wire
 from rollout.errors import EngineLost, RequestInvalid
 from rollout.policies.tokens import ModelTokenizer, Tokenizer
 from sandbox.aio import run_shielded
-from sandbox.errors import EnvironmentInvalid, RuntimeUnavailable
+from sandbox.errors import EnvironmentInvalid
 from sandbox.ports import Clock
 
 KEY = "AUTOCLAVE_ENGINE_KEY"
@@ -212,7 +212,7 @@ def create(machinery: Any) -> tuple[HttpEngine, Tokenizer]:
     """Make the engine of `--engine http`: `--url` is the server's, `--model` the directory of its tokenizer."""
     options = machinery.options
     if not options.url or not options.model:
-        raise RuntimeUnavailable(
+        raise EnvironmentInvalid(
             "the http engine needs a server and the directory of its model's tokenizer", fix="give --url and --model"
         )
     tokenizer = ModelTokenizer(Path(options.model))

@@ -20,7 +20,7 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
 from rollout.engines.engine import ABORT, LENGTH, STOP, Completion, EngineLoad, PublishReport, Request, VersionSpan, check_ids
-from rollout.engines.weights import fits, shapes_of
+from rollout.engines.weights import config_of, fits, shapes_of
 from rollout.errors import EngineLost, RequestInvalid
 from rollout.policies.tokens import ModelTokenizer, Tokenizer
 from sandbox.aio import in_thread, run_shielded
@@ -359,7 +359,7 @@ def _names(rule: VllmRule) -> SimpleNamespace:
 
 def _own_dtype(model: Path) -> str:
     """The dtype that the model was saved in: on a CPU vLLM would make floats of 32 bits shorter."""
-    config = json.loads((model / "config.json").read_text("utf-8"))
+    config = config_of(model)
     return str(config.get("dtype") or config.get("torch_dtype") or "auto")
 
 
@@ -374,15 +374,17 @@ def create(machinery: Any) -> tuple[VllmEngine, Tokenizer]:
     if not options.model:
         raise EnvironmentInvalid("the vllm engine needs a model", fix="give --model a directory with safetensors and a tokenizer")
     model = Path(options.model).absolute()
-    if not (model / "config.json").is_file():
-        raise EnvironmentInvalid(f"{model} holds no model: config.json is not there", fix="give --model its directory")
+    context = _context(model, options.total_tokens)
+    try:
+        shapes_of(model)
+    except EngineLost as error:
+        raise EnvironmentInvalid(error.message, fix=error.fix or "give --model a directory of whole safetensors") from error
     learns = options.learner == "grpo"  # on the same device
-    rule = VllmRule(slots=options.slots, context=_context(model, options.total_tokens), gpu_share=0.45 if learns else 0.9)
+    rule = VllmRule(slots=options.slots, context=context, gpu_share=0.45 if learns else 0.9)
     return VllmEngine(model, clock=machinery.clock, rule=rule), ModelTokenizer(model)
 
 
 def _context(model: Path, asked: int) -> int:
     """As many tokens as a trajectory may have, and no more than the model was made for."""
-    config = json.loads((model / "config.json").read_text("utf-8"))
-    most = int(config.get("max_position_embeddings") or 0)
+    most = int(config_of(model).get("max_position_embeddings") or 0)
     return min(asked or 16_384, most) if most else asked

@@ -1,15 +1,31 @@
-"""What a directory of safetensors holds, by its headers: weights that do not fit are refused before anything is paused."""
+"""What a directory of a model holds, by its headers: weights that do not fit are refused before anything is paused."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rollout.errors import EngineLost
+from sandbox.errors import EnvironmentInvalid
 
 LARGEST_HEADER = 100_000_000  # bytes
 Shapes = Mapping[str, tuple[int, ...]]
+
+
+def config_of(model: Path) -> Mapping[str, Any]:
+    """Return config.json of the directory that `--model` names; raise EnvironmentInvalid where it is no model."""
+    fix = "give --model a directory with config.json, safetensors and a tokenizer"
+    try:
+        config = json.loads((model / "config.json").read_text("utf-8"))
+    except OSError as error:
+        raise EnvironmentInvalid(f"{model} holds no model: config.json cannot be read ({error.strerror})", fix=fix) from error
+    except ValueError as error:
+        raise EnvironmentInvalid(f"{model / 'config.json'} is not JSON: {error}", fix=fix) from error
+    if not isinstance(config, dict):
+        raise EnvironmentInvalid(f"{model / 'config.json'} holds no table", fix=fix)
+    return config
 
 
 def shapes_of(directory: Path) -> Shapes:

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from sandbox.errors import RuntimeUnavailable
+from sandbox.errors import EnvironmentInvalid, RuntimeUnavailable
 
 Message = Mapping[str, Any]
 
@@ -73,9 +73,15 @@ class ModelTokenizer:
             transformers = import_module("transformers")
         except ImportError as error:
             raise RuntimeUnavailable("transformers is not installed", fix="pip install 'autoclave[rollout]'") from error
-        self._inner: Any = transformers.AutoTokenizer.from_pretrained(str(directory))
+        fix = "give --model a directory with the tokenizer and chat template of its model"
+        if not directory.is_dir():  # transformers would look for a model of that name elsewhere
+            raise EnvironmentInvalid(f"{directory} is no directory", fix=fix)
+        try:
+            self._inner: Any = transformers.AutoTokenizer.from_pretrained(str(directory))
+        except Exception as error:  # whatever a missing or broken file makes transformers raise
+            raise EnvironmentInvalid(f"{directory} holds no tokenizer that can be read: {_first(error)}", fix=fix) from error
         if not self._inner.chat_template:
-            raise RuntimeUnavailable(f"{directory} has no chat template", fix="use a model that was made for chat")
+            raise EnvironmentInvalid(f"{directory} has no chat template", fix="use a model that was made for chat")
 
     @property
     def vocab_size(self) -> int:
@@ -94,3 +100,8 @@ class ModelTokenizer:
 
     def render(self, messages: Sequence[Message], *, opening: bool) -> str:
         return str(self._inner.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=opening))
+
+
+def _first(error: Exception) -> str:
+    """The first line of a message that may have many."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

