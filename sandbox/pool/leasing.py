@@ -213,6 +213,8 @@ class Leasing:
         """The ledger refused a step or could not write it: nobody gets this one, and the next start settles it."""
         if namespace.environment.members.pop(namespace.id, None) is not None:
             log.error("out of service", extra={"event": "pool.out_of_service", "namespace": namespace.id})
+        if namespace.host is not None:
+            namespace.host.leave(namespace)  # a barrier waits for it no more, and its place is free
         await self._resetter.close(namespace)
         self.wake()
 

@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.aio import poll
 from sandbox.errors import EnvironmentInvalid, StaleGeneration
-from sandbox.lifecycle import State
+from sandbox.lifecycle import Event, State
 from sandbox.model import CheckPolicy, Depth, Isolation, Mismatch, ResetMethod, ResetPolicy, TaskSpec
 from sandbox.pool import Pool
 from sandbox.quarantine import describe
@@ -186,6 +186,32 @@ async def test_a_barrier_ends_leases_at_its_deadline(bench: Any) -> None:
         await session.run(["get", "orders"])
     assert await stand(pool, "long") == ["cleared (quick)"]
     assert session.outcome == "killed"
+
+
+async def test_a_barrier_does_not_wait_for_what_left_service(bench: Any) -> None:
+    pool = await bench.open(shared(check=CheckPolicy(instance_every=1)), size=2)
+    await until_full(bench, pool, 2)
+    (host,) = hosts(pool)
+    gate = bench.runtime.faults.hold("restore")
+    session = await pool.acquire("shared", trajectory="t1", wait=5)
+    await session.release()
+    lost = session.namespace
+
+    async def resetting() -> bool:
+        return (await bench.ledger.namespace(lost.id)).state == State.RESETTING
+
+    assert await poll(resetting, timeout=30)
+    barrier = pool._sharing.begin(host, purpose="barrier")
+    assert host.room == 1
+    await bench.ledger.transition(lost.id, Event.FAILED, generation=lost.generation, note="behind the pool's back")
+    gate.set()
+
+    done, _ = await asyncio.wait({barrier}, timeout=30)
+    assert done, "the barrier still waits for a namespace that is out of service"
+    assert barrier.result() is True
+    assert lost not in host.members
+    await until_full(bench, pool, 2)
+    assert hosts(pool) == [host], "the place that came free was not used"
 
 
 async def test_a_namespace_that_nobody_used_and_that_differs_was_changed_by_another(bench: Any) -> None:
