@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import logging
 import os
 import socket
 import struct
@@ -17,11 +18,13 @@ from typing import Any
 
 from sandbox.errors import RuntimeUnavailable
 
+log = logging.getLogger(__name__)
 _CLONE_NEWNET = 0x4000_0000
 _CLONE_NEWNS = 0x2_0000
 _CLONE_FS = 0x200
 _CONNECT_S = 10.0
 _CHUNK = 64_000
+_BACKLOG = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,30 +139,34 @@ def _enter(pid: int, container: str, kind: str, flag: int) -> None:
 class Relay:
     """The addresses of one generation: listeners on this machine's loopback, each before one port or socket inside.
 
-    Closed, nothing of them is left, and every connection through them has ended.
+    Closed, nothing of them is left, and every connection through them has ended. A connection belongs to a task from the moment it
+    is accepted, so that none is between two states when its generation ends.
     """
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
-        self._servers: dict[int | str, asyncio.Server] = {}
+        self._listening: dict[int | str, socket.socket] = {}
         self._running: set[asyncio.Task[None]] = set()
 
     async def open(self, places: Sequence[int | str]) -> None:
         for place in places:
-            self._servers[place] = await asyncio.start_server(partial(self._serve, place), "127.0.0.1", 0)
+            listening = self._listening[place] = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
+            listening.setblocking(False)
+            self._listen(place, listening)
 
     def address(self, place: int | str) -> str:
-        server = self._servers.get(place)
-        if server is None or not server.sockets:
+        listening = self._listening.get(place)
+        if listening is None:
             raise RuntimeUnavailable(f"{place} is not among the container's `ports` and `sockets`", fix="name it there")
-        host, number = server.sockets[0].getsockname()[:2]
+        host, number = listening.getsockname()
         return f"{host}:{number}"
 
     async def close(self) -> None:
         """Idempotent."""
-        servers, self._servers = self._servers, {}
-        for server in servers.values():
-            server.close()
+        listening, self._listening = self._listening, {}
+        for one in listening.values():
+            asyncio.get_running_loop().remove_reader(one)
+            one.close()
         await self.cut()
 
     async def cut(self) -> None:
@@ -169,27 +176,50 @@ class Relay:
         if self._running:
             await asyncio.wait(tuple(self._running), timeout=5)
 
-    async def _serve(self, place: int | str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._running.add(task)
+    def _listen(self, place: int | str, listening: socket.socket) -> None:
+        if listening.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(listening, self._accept, place, listening)
+
+    def _accept(self, place: int | str, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(_BACKLOG):
+            try:
+                outer, _ = listening.accept()
+            except (BlockingIOError, ConnectionAbortedError, InterruptedError):
+                return
+            except OSError as error:  # no descriptor is left: the connection waits until one is
+                log.warning("a connection waits", extra={"event": "docker.accept", "reason": str(error)})
+                loop.remove_reader(listening)
+                loop.call_later(1.0, self._listen, place, listening)
+                return
+            outer.setblocking(False)
+            task = loop.create_task(self._serve(place, outer))
+            self._running.add(task)
+            task.add_done_callback(partial(self._served, outer))
+
+    def _served(self, outer: socket.socket, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        outer.close()  # also where the task was ended before it began
+
+    async def _serve(self, place: int | str, outer: socket.socket) -> None:
         try:
             inner_reader, inner_writer = await self._reach.connect(place)
             try:
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(_pump(reader, inner_writer))
-                    group.create_task(_pump(inner_reader, writer))
+                reader, writer = await asyncio.open_connection(sock=outer)
+                try:
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(_pump(reader, inner_writer))
+                        group.create_task(_pump(inner_reader, writer))
+                finally:
+                    writer.transport.abort()
             finally:
                 inner_writer.transport.abort()
-        except (OSError, TimeoutError, asyncio.CancelledError):
-            pass  # the client sees its connection end; a cancellation comes from `cut`
-        finally:
-            writer.transport.abort()
-            self._running.discard(task)
+        except (OSError, TimeoutError):
+            pass  # the client sees its connection end
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError):
+    with contextlib.suppress(OSError):
         while piece := await reader.read(_CHUNK):
             writer.write(piece)
             await writer.drain()
