@@ -19,7 +19,7 @@ from sandbox.model import Baseline, NamespaceId, Snapshot
 from sandbox.pool import shared_baseline
 from sandbox.pool.members import Ports, Prepared, StartState
 from sandbox.pool.review import reviewed
-from sandbox.ports import Environment, Instance
+from sandbox.ports import Environment, Instance, SavesElsewhere
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +135,8 @@ class Preparer:
         try:
             for sealed in newest.dirs:
                 await (await runtime.storage.clone(sealed)).destroy()
+            if isinstance(runtime, SavesElsewhere):
+                await runtime.require(newest)
         except SnapshotMissing:
             log.warning("snapshot is gone", extra={"event": "pool.snapshot_gone", "snapshot": newest.id})
             try:

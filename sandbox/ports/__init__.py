@@ -9,7 +9,7 @@ from sandbox.ports.environment import Environment, EnvironmentFactory, ResourceF
 from sandbox.ports.instance import Instance, Listener, Subject
 from sandbox.ports.ledger import Ledger
 from sandbox.ports.resource import LiveResource, Resource, SeedHost, ServerPlan, StateDir
-from sandbox.ports.runtime import Runtime
+from sandbox.ports.runtime import Runtime, SavesElsewhere
 from sandbox.ports.sharing import Divisible, Part, SharedInstance, SharedSubject, Sharing, SharingRuntime
 from sandbox.ports.storage import Clone, Mount, Storage, Tree, TreeEntry
 
@@ -28,6 +28,7 @@ __all__ = [
     "Resource",
     "ResourceFactory",
     "Runtime",
+    "SavesElsewhere",
     "SeedHost",
     "ServerPlan",
     "SharedInstance",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from sandbox.model import (
     NamespaceId,
@@ -39,3 +39,11 @@ class Runtime(Protocol):
         Instance of this object owns, and say what it was. `dry_run`: only say it."""
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class SavesElsewhere(Protocol):
+    """A runtime whose snapshots stand on more than the storage's directories: on an image that an engine has."""
+
+    async def require(self, snapshot: Snapshot) -> None:
+        """Raise SnapshotMissing where something of it is gone."""

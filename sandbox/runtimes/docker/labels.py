@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sandbox.errors import RuntimeUnavailable
 from sandbox.settings import Settings
@@ -18,6 +19,7 @@ GENERATION = "autoclave.generation"
 PART = "autoclave.part"
 OWNER = "autoclave.owner"
 SNAPSHOT = "snapshot"  # a part: an image that is a saved state
+SAVED = "autoclave-saved"  # the repository of such images; each one's tag is its mark's
 FILE = "docker-home"
 
 
@@ -63,6 +65,13 @@ class Mark:
 def is_ours(labels: Mapping[str, str] | None, mark: Mark) -> bool:
     found = labels or {}
     return found.get(HOME) == mark.home and found.get(TAG) == mark.tag
+
+
+def saved_image(item: Mapping[str, Any], tag: str) -> str:
+    """Return what to remove a saved image by: its name, so that an image which others are built on goes as soon as they do; its id
+    where it has none."""
+    name = f"{SAVED}:{tag}"
+    return name if name in (item.get("RepoTags") or ()) else str(item["Id"])
 
 
 def home_identity(settings: Settings) -> str:

@@ -12,7 +12,7 @@ from sandbox.errors import AutoclaveError
 from sandbox.runtimes.docker import containers
 from sandbox.runtimes.docker.address import from_environment
 from sandbox.runtimes.docker.engine import Engine
-from sandbox.runtimes.docker.labels import ENVIRONMENT, HOME, OWNER, PART, SNAPSHOT, TAG
+from sandbox.runtimes.docker.labels import ENVIRONMENT, HOME, OWNER, PART, SNAPSHOT, TAG, saved_image
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +81,11 @@ def _ours(client: Any, home: str, *, saved: bool = False) -> Iterator[Leftover]:
     for item in client.volumes(filters=wanted).get("Volumes") or ():
         yield Leftover(kind="volume", id=item["Name"], labels=item.get("Labels") or {})
     for item in client.images(filters=wanted):
-        if saved or (item.get("Labels") or {}).get(PART) != SNAPSHOT:
-            yield Leftover(kind="image", id=item["Id"], labels=item.get("Labels") or {})
+        labels = item.get("Labels") or {}
+        if labels.get(PART) != SNAPSHOT:
+            yield Leftover(kind="image", id=item["Id"], labels=labels)
+        elif saved:
+            yield Leftover(kind="image", id=saved_image(item, labels.get(TAG, "")), labels=labels)
 
 
 def _missing_is_fine(remove: Callable[[Any, str], Any]) -> Callable[[Any, str], None]:

@@ -8,6 +8,7 @@ from sandbox.ports import Environment, Instance, Storage
 from sandbox.runtimes.docker.boxes import DockerBoxes
 from sandbox.runtimes.docker.plain.definition import wanted
 from sandbox.runtimes.docker.plain.runtime import PlainRuntime
+from sandbox.runtimes.docker.plain.saved import is_container
 from sandbox.runtimes.group.runtime import GroupRuntime
 from sandbox.settings import Settings
 
@@ -34,6 +35,11 @@ class DockerRuntime(GroupRuntime):
         if wanted(environment):
             return await self._plain.derive(environment, golden, task)
         return await super().derive(environment, golden, task)
+
+    async def require(self, snapshot: Snapshot) -> None:
+        """Implements `SavesElsewhere`."""
+        if is_container(snapshot):
+            await self._plain.require(snapshot)
 
     async def start(  # type: ignore[override]  # a pool sees an Instance
         self, environment: Environment, snapshot: Snapshot, namespace: NamespaceId, generation: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import urllib.request
 from dataclasses import replace
@@ -16,7 +17,7 @@ from envs import check
 from probes.leaks.container import LEAKS
 from probes.leaks.leak import Needs, ShellLeak
 from sandbox import ClearanceState, Pool
-from sandbox.errors import EnvironmentInvalid, InstanceLost, RuntimeUnavailable
+from sandbox.errors import EnvironmentInvalid, InstanceLost, RuntimeUnavailable, SnapshotMissing
 from sandbox.model import Depth, NamespaceId, VerdictStatus
 from sandbox.ports import Instance
 from sandbox.ports.container import HasContainers
@@ -181,6 +182,33 @@ async def test_a_session_acts_saves_and_returns(machinery: Any, redis_image: str
         await instance.restore(saved, 3)
         assert await ask(instance.endpoint("cache"), "GET greeting") == "changed"
         assert await instance.read_file("/data/notes/a.txt") == b"kept"
+    finally:
+        await instance.close()
+
+
+def images(*arguments: str) -> list[str]:
+    done = subprocess.run(["docker", "image", *arguments], capture_output=True, text=True, check=True, timeout=120)
+    return done.stdout.split()
+
+
+async def test_golden_outlives_a_prune_and_is_built_again_where_its_image_was_removed(machinery: Any, redis_image: str) -> None:
+    environment = cache(redis_image)
+    start = await check.baseline(environment, machinery.runtime, machinery.ledger)
+    images("prune", "--force")
+    saved = [name for name in images("ls", "--format", "{{.Repository}}:{{.Tag}}") if name.startswith("autoclave-saved:")]
+    assert saved
+    again = await check.baseline(environment, machinery.runtime, machinery.ledger)
+    assert again.snapshot.id == start.snapshot.id
+
+    image = json.loads(Path(start.snapshot.dirs[0].layers[0], "container.json").read_text())["image"]
+    images("rm", "--force", image)
+    with pytest.raises(SnapshotMissing, match="gone from the engine"):
+        await machinery.runtime.start(environment, start.snapshot, CACHE, 1)
+    again = await check.baseline(environment, machinery.runtime, machinery.ledger)
+    assert again.snapshot.id != start.snapshot.id
+    instance = await machinery.runtime.start(environment, again.snapshot, CACHE, 1)
+    try:
+        assert await ask(instance.endpoint("cache"), "GET greeting") == "hello"
     finally:
         await instance.close()
 

@@ -101,6 +101,10 @@ class PlainRuntime:
             )
         return dataclasses.replace(golden, id=SnapshotId(f"{golden.id}-{secrets.token_hex(3)}"), parent=golden.id, task=task.id)
 
+    async def require(self, snapshot: Snapshot) -> None:
+        """Raise SnapshotMissing where a saved state's image is gone from the engine."""
+        await self._saver.read(snapshot)
+
     async def start(self, environment: Environment, snapshot: Snapshot, namespace: NamespaceId, generation: int) -> PlainInstance:
         definition = await self._define(environment)
         facts = await self._engine.facts()

@@ -1,7 +1,8 @@
 """Saved states of a container: an image of its writable layer on the engine, and its volumes in the store.
 
 The store holds one sealed directory for each: the image's id (which is a digest of all that it holds), and an archive of each
-volume. The image goes when its directory has gone.
+volume. The image goes when its directory has gone. It has a name, since `docker image prune` takes what has none; where somebody
+removed it nevertheless, its snapshot is missing, and what it stood for is built again.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from sandbox.errors import SealBroken, SnapshotMissing
 from sandbox.model import EnvironmentSpec, Role, SealedDir, Snapshot, SnapshotId
 from sandbox.ports import Clone, Storage
 from sandbox.runtimes.docker.engine import Engine
-from sandbox.runtimes.docker.labels import SNAPSHOT, TAG, Mark
+from sandbox.runtimes.docker.labels import HOME, PART, SAVED, SNAPSHOT, TAG, Mark, saved_image
 from sandbox.runtimes.docker.plain import archive
+from sandbox.runtimes.docker.troubles import ImageMissing
 from sandbox.settings import Settings
 
 COMMIT_S = 600.0
 _FILE = "container.json"
+_PART = "/container"  # how the name of its sealed directory ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,11 @@ class Saved:
         return self.place / self.volumes[target].file
 
 
+def is_container(snapshot: Snapshot) -> bool:
+    """True for a saved container; others are directories alone."""
+    return any(sealed.name.endswith(_PART) for sealed in snapshot.dirs)
+
+
 class Saver:
     """Saves stopped containers of one home, and removes what no snapshot stands on any more."""
 
@@ -60,7 +68,7 @@ class Saver:
     ) -> Snapshot:
         """Save a container that does not run. Nothing is left when that fails."""
         mark = Mark(home=self._engine.home, environment=spec.name, part=SNAPSHOT)
-        clone = await self._storage.blank(f"{resource}/container", Role.SERVER)
+        clone = await self._storage.blank(f"{resource}{_PART}", Role.SERVER)
         try:
             image = await self._commit(container, mark)
             sealed = await self._seal(clone, container, image, volumes)
@@ -82,7 +90,7 @@ class Saver:
 
     async def _commit(self, container: str, mark: Mark) -> str:
         def work(client: Any) -> str:
-            return str(client.commit(container, conf={"Labels": mark.labels()})["Id"])
+            return str(client.commit(container, repository=SAVED, tag=mark.tag, conf={"Labels": mark.labels()})["Id"])
 
         return await self._engine.call(work, doing="saving a container's writable layer", limit_s=COMMIT_S)
 
@@ -113,7 +121,16 @@ class Saver:
         except OSError as error:
             raise SnapshotMissing(f"snapshot {snapshot.id} is not in the store: {error}", fix="build it again") from error
         volumes = {t: SavedVolume(file=v["file"], digest=v["digest"]) for t, v in found["volumes"].items()}
-        return Saved(image=found["image"], volumes=volumes, place=place)
+        saved = Saved(image=found["image"], volumes=volumes, place=place)
+        try:
+            await self._engine.call(lambda client: client.inspect_image(saved.image), doing=f"looking for snapshot {snapshot.id}")
+        except ImageMissing as error:
+            raise SnapshotMissing(
+                f"the image of snapshot {snapshot.id} is gone from the engine: {error.message}",
+                fix=f"`autoclave env baseline {snapshot.id.rpartition('-')[0]} --rebuild` builds it from its seed; "
+                "`docker image prune --all` and `docker rmi` remove such images",
+            ) from error
+        return saved
 
     async def verify(self, saved: Saved) -> None:
         """Read the archives again and compare; raise SealBroken. The image's id is the engine's own digest of it."""
@@ -139,15 +156,15 @@ class Saver:
 
     async def _images(self) -> list[str]:
         def work(client: Any) -> list[str]:
-            wanted = {"label": [f"autoclave.home={self._engine.home}", f"autoclave.part={SNAPSHOT}"]}
+            wanted = {"label": [f"{HOME}={self._engine.home}", f"{PART}={SNAPSHOT}"]}
             return [str(item["Labels"][TAG]) for item in client.images(filters=wanted)]
 
         return await self._engine.call(work, doing="listing saved images")
 
     async def _forget_image(self, tag: str) -> None:
         def work(client: Any) -> None:
-            for item in client.images(filters={"label": [f"autoclave.home={self._engine.home}", f"{TAG}={tag}"]}):
-                client.remove_image(item["Id"], force=True)
+            for item in client.images(filters={"label": [f"{HOME}={self._engine.home}", f"{TAG}={tag}"]}):
+                client.remove_image(saved_image(item, tag), force=True)
 
         await self._engine.call(work, doing="removing a saved image")
         await in_thread((self._index / tag).unlink, missing_ok=True)
