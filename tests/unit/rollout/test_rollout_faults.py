@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +15,7 @@ from rollout.admission.budgets import Spend
 from rollout.batches import Batch, SyncRule
 from rollout.drive import drive
 from rollout.engines.engine import Request
+from rollout.engines.http import HttpEngine
 from rollout.engines.scripted import Reply, Script
 from rollout.errors import EngineLost, RolloutStopped, ToolFault
 from rollout.groups import GroupRule
@@ -94,6 +97,81 @@ async def test_an_engine_that_dies_in_the_middle_ends_every_trajectory_with_that
     lost = [r for r in rolled.journal().trajectories.values() if r.termination is Termination.ENGINE]
     assert all(r.reward is None and r.failure is Failure.INFRA and "died" in r.detail for r in lost)
     assert lost
+
+
+@asynccontextmanager
+async def served(*, dies_at: int = 0, hangs_at: int = 0) -> AsyncIterator[str]:
+    """A server with vLLM's token interface whose agents solve their tasks, until it dies, or stops answering, at a request."""
+    bytes_ = ByteTokenizer()
+    asked = 0
+    open_: set[asyncio.StreamWriter] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        open_.add(writer)
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(head.partition("content-length: ")[2].partition("\r")[0] or 0)
+        body = json.loads(await reader.readexactly(length) or b"{}")
+        answer: dict[str, Any] = {"data": [{"id": "small"}], "weight_version": "first"}
+        if "token_ids" in body:
+            asked += 1
+            if dies_at and asked >= dies_at:
+                server.close()
+                for each in open_:
+                    each.transport.abort()
+                return
+            if hangs_at and asked >= hangs_at:
+                await reader.read(1)  # until the client hangs up
+                writer.close()
+                return
+            said = "done" if "tool_response" in bytes_.decode(body["token_ids"]) else SOLVE
+            ids = bytes_.encode(said)
+            content = [{"logprob": -0.5}] * len(ids)
+            answer = {"choices": [{"token_ids": ids, "finish_reason": "stop", "logprobs": {"content": content}}]}
+        text = json.dumps(answer).encode()
+        writer.write(f"HTTP/1.1 200 X\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text)
+        await writer.drain()
+        writer.close()
+        open_.discard(writer)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+async def over_http(rolled: Any, url: str) -> HttpEngine:
+    rolled.change(group_rule=GroupRule(size=2, keep_flat=True), groups=8, retries=4)
+    engine = HttpEngine(url, vocab_size=ByteTokenizer().vocab_size, clock=rolled.clock)
+    rolled.parts_change["engine"] = await engine.__aenter__()
+    return engine
+
+
+async def test_a_server_that_dies_in_the_middle_ends_every_trajectory_with_that_reason(rolled: Any) -> None:
+    async with served(dies_at=12) as url:
+        await over_http(rolled, url)
+        await rolled.run()
+
+    found = exact(rolled)
+    assert found["failed"] > 4
+    lost = [r for r in rolled.journal().trajectories.values() if r.reward is None]
+    assert {(r.termination, r.failure) for r in lost} == {(Termination.ENGINE, Failure.INFRA)}
+    assert all("no answer from" in r.detail for r in lost)
+    assert rolled.books.budget.spent == {Spend.RETRY: 4, Spend.EXPLORE: 0}
+
+
+async def test_a_server_that_stops_answering_costs_each_request_its_deadline_and_no_more(rolled: Any) -> None:
+    rolled.bounds = replace(rolled.bounds, generate_s=30)
+    async with served(hangs_at=12) as url:
+        await over_http(rolled, url)
+        await rolled.run()
+
+    found = exact(rolled)
+    assert found["failed"] > 4
+    lost = [r for r in rolled.journal().trajectories.values() if r.reward is None]
+    assert {(r.termination, r.failure) for r in lost} == {(Termination.ENGINE, Failure.INFRA)}
+    assert all("no answer within 30 s" in r.detail for r in lost)
 
 
 async def test_a_judge_that_hangs_gives_no_reward_after_its_deadline(rolled: Any) -> None:
