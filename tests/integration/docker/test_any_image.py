@@ -232,6 +232,41 @@ async def test_a_command_past_its_limit_dies_with_what_it_started(machinery: Any
         await instance.close()
 
 
+async def test_a_command_that_closes_its_output_has_its_whole_limit_and_no_more(machinery: Any, redis_image: str) -> None:
+    environment = cache(redis_image)
+    golden = await machinery.runtime.build(environment)
+    instance = await machinery.runtime.start(environment, golden, CACHE, 1)
+    try:
+        silent = "exec >&- 2>&-; "
+        other = asyncio.ensure_future(instance.run(["/bin/sh", "-c", "sleep 5; echo kept"]))
+        done = await instance.run(["/bin/sh", "-c", f"{silent} sleep 600"], limit_s=2)
+        assert (done.exit_code, done.timed_out) == (137, True)
+        done = await instance.run(["/bin/sh", "-c", f"{silent} sleep 1; exit 3"])
+        assert (done.exit_code, done.timed_out) == (3, False)
+        assert (await other).stdout == b"kept\n"
+        assert "sleep" not in {process.argv[0] for process in await instance.subject().processes()}
+    finally:
+        await instance.close()
+
+
+async def test_a_command_whose_caller_goes_away_dies_wherever_it_stands(machinery: Any, redis_image: str) -> None:
+    environment = cache(redis_image)
+    golden = await machinery.runtime.build(environment)
+    instance = await machinery.runtime.start(environment, golden, CACHE, 1)
+    try:
+        for delay in (0.0, 0.005, 0.02, 0.05, 0.1, 0.5):
+            running = asyncio.ensure_future(instance.run(["/bin/sh", "-c", "setsid sleep 600 & sleep 600"]))
+            await asyncio.sleep(delay)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            names = [process.argv[0] for process in await instance.subject().processes()]
+            assert "sleep" not in names, delay
+        assert await instance.alive()
+    finally:
+        await instance.close()
+
+
 async def test_volumes_that_an_image_declares_are_ours_and_go_with_the_container(machinery: Any, redis_image: str) -> None:
     environment = cache(redis_image)
     before = volumes()

@@ -95,6 +95,12 @@ async def test_a_container_on_another_machine(redis_image: str, elsewhere: str, 
         with pytest.raises(InstanceLost, match="whole container"):
             await instance.run(["sleep", "600"], limit_s=1)
         assert not await instance.alive()
+
+        await instance.restore(start.snapshot, 3)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await instance.run(["sleep", "600"])
+        assert not await instance.alive()
     finally:
         await instance.close()
 
