@@ -67,6 +67,8 @@ _AMEND = f"set -eu\n{_GIT}\n{_FINISH}"
 _CLEAN = f"""set -eu
 base=$(command git -c core.fsmonitor=false --git-dir="$2/.git" rev-parse refs/heads/main)
 {_GIT}
+rm -rf .git/objects
+cp -a "$2/.git/objects" .git/objects
 rm -f .git/index.lock .git/HEAD.lock .git/MERGE_HEAD .git/CHERRY_PICK_HEAD .git/REVERT_HEAD
 git symbolic-ref HEAD refs/heads/main
 git reset -q --hard "$base"
@@ -151,7 +153,8 @@ class Repo(AtRest):
         await self._git(host, _AMEND, start.message or self._options.message)
 
     async def clean(self, live: LiveResource) -> None:
-        """What a careful author does: back to the commit, untracked and ignored files away, other refs and the stash away."""
+        """What a careful author does: back to the commit, untracked and ignored files away, other refs and the stash away. The
+        objects are those of the beginning: one that was left loose could stand in for a packed one, or hold a note."""
         argv = ("/bin/sh", "-c", _CLEAN, "sh", self.target, GOLDEN)
         done = await live.run(argv, role=Role.AGENT, env=_ENV, binds=(golden_mount(live, self.STATE),))
         if done.exit_code or done.timed_out:
