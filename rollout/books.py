@@ -13,9 +13,11 @@ from rollout.batches import SyncRule
 from rollout.groups import GroupRule
 from rollout.journal import Journal, Outcome
 from rollout.meter import Meter
+from rollout.meters.events import Events
 from rollout.record import Trajectory
 from rollout.terms import State
 from rollout.watchdog import Patience
+from sandbox.clock import SystemClock
 from sandbox.model import Clearance, ClearanceState
 
 
@@ -43,6 +45,8 @@ class Plan:
     alarm: float = 0.5  # share of contaminated trajectories that stops the run
     alarm_after: int = 20  # decided ones, before the alarm may sound
     value_floor: float = 1.0  # tasks below this score are refused while a dependency is at its limit
+    sample_s: float = 1.0  # between two looks at the lines, where the meters are on
+    power: bool = False  # read what the GPUs draw
 
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.high or self.holding < self.group_rule.size or self.groups < 1:
@@ -60,6 +64,8 @@ class Books:
     planner: Planner
     journal: Journal
     meter: Meter
+    events: Events = field(default_factory=lambda: Events(SystemClock(), on=False))  # none are kept where nobody asks for meters
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
     accounts: Accounts = field(default_factory=Accounts)
     records: dict[str, Trajectory] = field(default_factory=dict)  # without tokens: those are in the journal
     contaminated: set[str] = field(default_factory=set)
@@ -88,22 +94,22 @@ class Books:
     ) -> None:
         """Decide where a trajectory ends, and write it down."""
         self.accounts.settle(record.id, state, reason)
-        await self.journal.outcome(
-            Outcome(
-                trajectory=record.id,
-                state=state,
-                reason=reason,
-                reward=None if state in (State.QUARANTINED, State.FAILED) else record.reward,
-                advantage=advantage,
-                weight=weight,
-                gap=gap,
-                batch=batch,
-                clearance=record.clearance if clearance is None else clearance.state.value,
-                clearance_reason=str(clearance.reason or "") if clearance else record.clearance_reason,
-                end_check=record.end_check,
-                reset_s=record.timings.reset_s,
-            )
+        outcome = Outcome(
+            trajectory=record.id,
+            state=state,
+            reason=reason,
+            reward=None if state in (State.QUARANTINED, State.FAILED) else record.reward,
+            advantage=advantage,
+            weight=weight,
+            gap=gap,
+            batch=batch,
+            clearance=record.clearance if clearance is None else clearance.state.value,
+            clearance_reason=str(clearance.reason or "") if clearance else record.clearance_reason,
+            end_check=record.end_check,
+            reset_s=record.timings.reset_s,
         )
+        self.outcomes[record.id] = outcome
+        await self.journal.outcome(outcome)
         self.changed.set()
 
     def saw(self, clearance: Clearance) -> None:

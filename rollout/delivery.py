@@ -52,6 +52,7 @@ class Delivery:
             late = await self._late(version) if last else ()
             return (Batch(id=self.batches[-1], version=version, samples=(), groups=(), off_policy=late) if late else None), gone
         gone += len(groups)
+        began = self._parts.clock.monotonic()
         samples = self._samples(groups, version)
         too_old = [s for s in samples if s.gap > self._shelf.rule.max_gap]
         if too_old:  # the hard guarantee, whatever came before
@@ -63,6 +64,14 @@ class Delivery:
         for sample in samples:
             await self._settled(sample, State.ACCEPTED, batch.id)
         self.batches.append(batch.id)
+        self._books.events.note(
+            "batch",
+            batch=batch.id,
+            version=version,
+            groups=batch.groups,
+            trajectories=[s.trajectory.id for s in samples],
+            began=began,
+        )
         return replace(batch, off_policy=await self._late(version)), gone
 
     async def settle(self) -> None:

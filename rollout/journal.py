@@ -144,7 +144,9 @@ def _trajectory(row: dict[str, Any]) -> Trajectory:
     for name in ("tokens", "mask", "logprobs", "versions"):
         known[name] = tuple(known.get(name, ()))
     known["turns"] = tuple(Turn(**turn) for turn in known.get("turns", ()))
-    known["actions"] = tuple(Action(**action) for action in known.get("actions", ()))
+    known["actions"] = tuple(
+        Action(**{**action, "retried_at": tuple(action.get("retried_at", ()))}) for action in known.get("actions", ())
+    )
     known["timings"] = EnvTimings(**known.get("timings", {}))
     known["termination"] = Termination(known["termination"])
     known["failure"] = Failure(known["failure"])

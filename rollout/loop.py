@@ -25,6 +25,8 @@ from rollout.errors import RolloutStopped
 from rollout.gate import Gate
 from rollout.groups import Group
 from rollout.members import Members
+from rollout.meters.power import PowerMeter
+from rollout.meters.sampler import Sampler
 from rollout.running.board import Phase
 from rollout.running.runner import Parts
 from rollout.watchdog import Watchdog
@@ -46,6 +48,7 @@ class RolloutLoop:
         self.delivery = Delivery(books, parts, self.shelf)
         self._gate = Gate(books, parts, outstanding=lambda: self._outstanding, shelf=self.shelf)
         self._outstanding = 0  # groups admitted and not yet trained on, dropped or gone
+        self._learning = 0  # of them, in the batch that was handed out last: until it is published, or the next one is asked for
         self._running: set[asyncio.Task[None]] = set()
         self._tasks: asyncio.TaskGroup | None = None
         self._duties: list[asyncio.Task[None]] = []
@@ -62,8 +65,15 @@ class RolloutLoop:
             self._tasks.create_task(self._admit(), name="rollout admission"),
             self._tasks.create_task(self.watchdog.watch(), name="rollout watchdog"),
         ]
+        if self.books.events.on:
+            self._duties.append(self._tasks.create_task(self._sampler().watch(), name="rollout sampler"))
         self._asked_at = self.parts.clock.monotonic()
         return self
+
+    def _sampler(self) -> Sampler:
+        plan = self.books.plan
+        power = PowerMeter.find() if plan.power else None
+        return Sampler(self.books.events, self.parts, ready=lambda: len(self.shelf), every_s=plan.sample_s, power=power)
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         assert self._tasks is not None
@@ -98,6 +108,7 @@ class RolloutLoop:
     async def next_batch(self) -> Batch | None:
         """Wait for a batch. It was recorded in the ledger, and holds nothing uncleared, quarantined, or older than the gap."""
         self._asked_at = None
+        self._learned()
         try:
             while True:
                 self.books.changed.clear()
@@ -121,7 +132,9 @@ class RolloutLoop:
         in the middle finds the batch at its next call, since the ledger has it already."""
         async with self._publishing:
             self._shipped, gone = await self.delivery.next(self.version, last=last)
-        self._outstanding -= gone
+        if self._shipped is not None:
+            self._learning = len(self._shipped.groups)
+        self._outstanding -= gone - self._learning
         if gone:
             self.parts.board.move()
         return gone
@@ -130,10 +143,18 @@ class RolloutLoop:
         """Bring new weights to the engine as the next version. Raises EngineLost when they do not load: the old ones stay."""
         async with self._publishing:
             with self.books.meter.stage("publication"):
+                began = self.parts.clock.monotonic()
                 report = await self.parts.engine.publish(weights, self.version + 1)
-        self.parts.board.move()
+                self.books.events.note("published", version=report.version, began=began)
+        self._learned()
         self.books.changed.set()
         return report
+
+    def _learned(self) -> None:
+        """The trainer is done with its batch: what is admitted from now on begins with what came of it."""
+        self._outstanding -= self._learning
+        self._learning = 0
+        self.parts.board.move()
 
     async def settle(self) -> None:
         """After the end: look once more at what every trajectory's clearance is, since a later check may have reached it."""
@@ -159,6 +180,7 @@ class RolloutLoop:
         try:
             for number in range(plan.groups):
                 task, decision = await self._gate.next()
+                self.books.events.note("select", group=f"{plan.run}-{number}", task=task.id, family=task.family)
                 group = Group(
                     id=f"{plan.run}-{number}",
                     number=number,
@@ -191,5 +213,7 @@ class RolloutLoop:
             async with asyncio.TaskGroup() as members:
                 for index in range(group.size):
                     members.create_task(self._members.run(group, index, priority), name=f"member {group.id}-{index}")
-        if not await self.delivery.closed(group):
+        kept = await self.delivery.closed(group)
+        self.books.events.note("final", group=group.id, kept=kept)
+        if not kept:
             self._outstanding -= 1

@@ -12,6 +12,7 @@ from rollout.batches import OPTIMISTIC
 from rollout.books import Books
 from rollout.classify import RESPONSE
 from rollout.deadline import deadline
+from rollout.eligibility import missing
 from rollout.groups import Group
 from rollout.record import Trajectory
 from rollout.running.board import Phase
@@ -79,7 +80,15 @@ class Members:
     async def _again(self, group: Group, index: int, record: Trajectory, budget: Budget) -> bool:
         """Take a finished attempt in; True when the member is to be run once more."""
         record = await self._written(record)
-        if record.reward is None:
+        try:
+            return await self._taken(group, index, record, budget)
+        finally:
+            self._books.events.note("member", trajectory=record.id)
+
+    async def _taken(self, group: Group, index: int, record: Trajectory, budget: Budget) -> bool:
+        if record.reward is None or (lacking := missing(record)):
+            if record.reward is not None:
+                record = replace(record, failure=Failure.DATA, reward=None, detail=f"not eligible, it lacks {', '.join(lacking)}")
             return await self._failed(group, index, record, budget)
         clearance = await self._clearance(record)
         if clearance is None:
@@ -103,9 +112,11 @@ class Members:
         books, parts = self._books, self._parts
         with parts.board.within(record.id, Phase.STORAGE):
             async with parts.limits.hold(STORAGE, record.id) as place:
+                began = parts.clock.monotonic()
                 with books.meter.stage("storage"):
                     await books.journal.trajectory(record)
                 books.meter.add("storage", queue_s=place.queue_s)
+                books.events.note("stored", trajectory=record.id, queue_s=place.queue_s, began=began)
         parts.board.leave(record.id)
         books.records[record.id] = replace(record, tokens=(), mask=(), logprobs=(), versions=())
         books.meter.trajectory(record)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -73,24 +72,3 @@ class Meter:
             }
             for name, stage in self.stages.items()
         }
-
-
-def percentiles(records: Sequence[Trajectory]) -> Mapping[str, Mapping[str, float | None]]:
-    """p50, p90 and p99 of what a trajectory took, over those that were run to their end."""
-    columns: Mapping[str, list[float]] = {
-        "duration_s": [r.duration_s for r in records],
-        "generated_tokens": [float(r.generated) for r in records],
-        "tool_calls": [float(len(r.own_actions)) for r in records],
-        "tool_wait_s": [r.tool_wait_s for r in records],
-        "retries": [float(r.attempt + sum(a.retries for a in r.own_actions)) for r in records],
-        "reward_s": [r.score_s for r in records],
-    }
-    return {name: {f"p{q}": _quantile(values, q) for q in (50, 90, 99)} for name, values in columns.items()}
-
-
-def _quantile(values: Sequence[float], q: int) -> float | None:
-    """The nearest-rank quantile, so that every figure is one that was measured."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    return round(ordered[max(0, math.ceil(len(ordered) * q / 100) - 1)], 4)

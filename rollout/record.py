@@ -28,6 +28,8 @@ class Action:
     action_s: float = 0.0
     observation_s: float = 0.0  # turning what came back into tokens
     retries: int = 0
+    at: float = 0.0  # when it got in line, from the trajectory's begin
+    retried_at: tuple[float, ...] = ()  # when it was begun once more, after a fault of the tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,7 @@ class Turn:
     queue_s: float = 0.0  # for a model slot, and inside the engine where it says so
     service_s: float = 0.0
     cached_tokens: int | None = None
+    at: float = 0.0  # when it got in line, from the trajectory's begin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +95,9 @@ class Trajectory:
     score_detail: str = ""
     score_s: float = 0.0
     score_queue_s: float = 0.0
+    score_at: float | None = None  # when it got in line for the judge, from the begin
+    judge_tokens: int | None = None  # of the prompt that the judge read; None for a judge without one
+    judge_agrees: bool | None = None  # whether a second verdict was the same; None where none was asked for
     termination: Termination = Termination.FINAL
     failure: Failure = Failure.OK
     detail: str = ""
@@ -101,6 +107,9 @@ class Trajectory:
     retries: int = 0
     alternatives: int = 0
     started: str = ""
+    began: float = 0.0  # on the clock of the run, so that trajectories can be laid beside each other
+    teardown_at: float | None = None  # from the begin
+    memory_peak_mb: float | None = None  # of its environment, before the score; None where nobody counts
     duration_s: float = 0.0
     session_queue_s: float = 0.0  # for a place among the sessions, before the pool was asked
     model_s: float = 0.0

@@ -12,6 +12,8 @@ from rollout.drive import drive
 from rollout.engines.engine import Engine
 from rollout.learner.learner import Learner, Stepping
 from rollout.loop import RolloutLoop
+from rollout.meters.measure import LEDGER, activity, began
+from rollout.meters.models import gpus_in_use, told_memory
 from rollout.policies.tokens import Tokenizer
 from rollout.running.runner import Leave
 from rollout.setup import Machinery, Options, books_of, engine_for, parts_of, plan_of, tasks_of
@@ -117,4 +119,10 @@ async def play(
             "reward": options.reward,
             "learner": options.learner,
         }
-        return {"run": plan.run, **summarise(loop, driven, in_force=in_force)}
+        rows: dict[str, Any] | None = None
+        if options.meters:
+            home = prepared.folder.parent.parent
+            rows = await activity(home / LEDGER, environment=plan.environment, since=began(books.records))
+        gpus = gpus_in_use(in_force, options.learner)
+        told = told_memory(engine, prepared.learner)
+        return {"run": plan.run, **summarise(loop, driven, in_force=in_force, activity=rows, told=told, gpus=gpus)}

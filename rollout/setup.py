@@ -16,7 +16,9 @@ from rollout.books import Books, Plan
 from rollout.engines.engine import Engine
 from rollout.groups import GroupRule
 from rollout.journal import Journal
+from rollout.judging import by_task, judged_again
 from rollout.meter import Meter
+from rollout.meters.events import EVENTS, Events
 from rollout.policies.chat import ChatPolicy
 from rollout.policies.tokens import Tokenizer
 from rollout.running.board import Board
@@ -65,6 +67,9 @@ class Options:
     tasks: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
     style: str = "json"
+    meters: bool = True
+    sample_s: float = 1.0  # between two looks at the lines
+    judge_again: float = 0.0  # share of trajectories that are judged twice
     size: int = 4  # namespaces
     slots: int = 8  # of the model
     tool_limit: int = 0  # acts of one tool at once; 0: as many as namespaces
@@ -144,6 +149,8 @@ def plan_of(options: Options, *, name: str = "") -> Plan:
         alternatives=4 * groups * options.group_size,
         branch_turn=options.branch_turn,
         alarm=options.alarm,
+        sample_s=options.sample_s,
+        power=options.engine == "vllm" or options.learner == "grpo",
     )
 
 
@@ -160,7 +167,13 @@ def bounds_of(options: Options) -> Bounds:
 def books_of(plan: Plan, environment: Any, options: Options, *, folder: Path, clock: Clock) -> Books:
     folder.mkdir(parents=True, exist_ok=True)
     planner = Planner(tasks_of(environment, options), log=folder / "decisions.jsonl")
-    return Books(plan=plan, planner=planner, journal=Journal(folder / "trajectories.jsonl", clock), meter=Meter(clock))
+    return Books(
+        plan=plan,
+        planner=planner,
+        journal=Journal(folder / "trajectories.jsonl", clock),
+        meter=Meter(clock),
+        events=Events(clock, folder / EVENTS, on=options.meters),
+    )
 
 
 def parts_of(
@@ -206,4 +219,6 @@ def parts_of(
         reward=REWARDS[options.reward],
         temperature=options.temperature,
         leave=leave,
+        judge=judged_again(by_task, share=options.judge_again, seed=options.seed) if options.judge_again else by_task,
+        memory=options.meters,
     )

@@ -8,19 +8,43 @@ from typing import Any
 
 from rollout.drive import Driven
 from rollout.loop import RolloutLoop
-from rollout.meter import percentiles
+from rollout.meters.distribution import percentiles
+from rollout.meters.measure import METERS, Evidence, measure
 from rollout.record import Trajectory
 from rollout.terms import State
+from sandbox.model import NOTHING
 
 
-def summarise(loop: RolloutLoop, driven: Driven, *, in_force: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the summary; AssertionError when the accounts do not add up, which would be a fault of ours."""
+def summarise(
+    loop: RolloutLoop,
+    driven: Driven,
+    *,
+    in_force: Mapping[str, Any],
+    activity: Mapping[str, Any] | None = None,
+    told: Mapping[str, float | None] = NOTHING,
+    gpus: int = 0,
+) -> dict[str, Any]:
+    """Return the summary; AssertionError when the accounts do not add up, which would be a fault of ours. `activity` are the
+    ledger's rows of the run, `told` is what engine and learner said of their memory."""
     books, delivery = loop.books, loop.delivery
     accounts = books.accounts
     counts = accounts.counts()
     if sum(counts.values()) != accounts.admitted:
         raise AssertionError(f"{accounts.admitted} admitted, states {counts}")
     records = list(books.records.values())
+    shown = loop.parts.limits.shown()
+    books.events.note("told", memory=dict(told), dependencies=shown, gpus=gpus)
+    books.events.flush()
+    evidence = Evidence(
+        records=books.records,
+        outcomes=books.outcomes,
+        events=books.events.seen,
+        activity=activity,
+        told=told,
+        dependencies=shown,
+        gpus=gpus,
+    )
+    measured = measure(evidence) if books.events.on else dict.fromkeys(METERS)
     return {
         "admitted": accounts.admitted,
         "states": counts,
@@ -31,8 +55,8 @@ def summarise(loop: RolloutLoop, driven: Driven, *, in_force: Mapping[str, Any])
         "cycle": books.meter.cycle(),
         "percentiles": percentiles(records),
         "stale_share": _share(counts[State.STALE], len(records)),
-        "cost_per_accepted": None,
-        "memory_peak_mb": None,
+        "memory_peak_mb": (measured["memory"] or {}).get("sum_of_known_mb"),
+        **{name: found for name, found in measured.items() if name != "percentiles"},
         "contaminated": len(books.contaminated),
         "contamination_by": contamination(records, books.contaminated),
         "reasons": accounts.why(),
@@ -41,7 +65,7 @@ def summarise(loop: RolloutLoop, driven: Driven, *, in_force: Mapping[str, Any])
         "budgets": {
             kind.value: {"given": books.budget.given[kind], "spent": books.budget.spent[kind]} for kind in books.budget.given
         },
-        "dependencies": loop.parts.limits.shown(),
+        "dependencies": shown,
         "stalls": loop.watchdog.stalls,
         "stopped": books.stopped or None,
         "updates": driven.updates,

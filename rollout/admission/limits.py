@@ -153,6 +153,13 @@ class Limits:
             if who in self.uses[MODEL].holders:
                 self.slot_held_during_tool_wait_s += self._clock.monotonic() - since
 
+    def lines(self) -> dict[str, dict[str, int]]:
+        """How many wait and hold now, and how many ever got a place, by dependency."""
+        return {
+            name: {"waiting": self._lines[name].waiting, "held": self._lines[name].held, "taken": use.taken}
+            for name, use in self.uses.items()
+        }
+
     def held(self) -> Mapping[str, Mapping[str, float]]:
         """Who holds what, and for how many seconds."""
         now = self._clock.monotonic()

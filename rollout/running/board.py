@@ -71,6 +71,9 @@ class Board:
         """Trajectories that hold or want a session."""
         return sum(phase in HOLDING for phase, _, _ in self._places.values())
 
+    def count(self, phase: Phase) -> int:
+        return sum(each is phase for each, _, _ in self._places.values())
+
     @property
     def quiet_s(self) -> float:
         return self._clock.monotonic() - self.moved_at

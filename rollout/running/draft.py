@@ -54,6 +54,11 @@ class Draft:
     score_detail: str = ""
     score_s: float = 0.0
     score_queue_s: float = 0.0
+    score_at: float | None = None
+    judge_tokens: int | None = None
+    judge_agrees: bool | None = None
+    teardown_at: float | None = None
+    memory_peak_mb: float | None = None
     reward: float | None = None
     creation_s: float | None = None
     teardown_s: float | None = None
@@ -71,6 +76,11 @@ class Draft:
     def id(self) -> str:
         return self.ticket.id if self.lease is None else self.lease.trajectory
 
+    @property
+    def now(self) -> float:
+        """Seconds since it began."""
+        return self.clock.monotonic() - self.began
+
     def prompt(self, ids: Sequence[int]) -> None:
         """Add tokens that no policy generated."""
         self.tokens += ids
@@ -78,7 +88,7 @@ class Draft:
         self.logprobs += [0.0] * len(ids)
         self.versions += [CONTEXT] * len(ids)
 
-    def answer(self, completion: Completion, versions: Sequence[int], *, queue_s: float) -> None:
+    def answer(self, completion: Completion, versions: Sequence[int], *, queue_s: float, at: float = 0.0) -> None:
         """Add what was generated, as it was generated."""
         start = len(self.tokens)
         self.tokens += completion.ids
@@ -93,6 +103,7 @@ class Draft:
                 queue_s=queue_s + completion.queue_s,
                 service_s=completion.service_s,
                 cached_tokens=completion.cached_tokens,
+                at=at,
             )
         )
 
@@ -139,6 +150,9 @@ class Draft:
             score_detail=self.score_detail,
             score_s=self.score_s,
             score_queue_s=self.score_queue_s,
+            score_at=self.score_at,
+            judge_tokens=self.judge_tokens,
+            judge_agrees=self.judge_agrees,
             termination=self.termination,
             failure=self.failure,
             detail=self.detail,
@@ -146,6 +160,9 @@ class Draft:
             retries=self.budget.spent[Spend.RETRY],
             alternatives=self.budget.spent[Spend.EXPLORE],
             started=self.started,
+            began=self.began,
+            teardown_at=self.teardown_at,
+            memory_peak_mb=self.memory_peak_mb,
             duration_s=self.clock.monotonic() - self.began,
             model_s=sum(t.queue_s + t.service_s for t in self.turns[self.shared_turns :]),
             tool_wait_s=self.tool_wait_s,

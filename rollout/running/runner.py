@@ -14,6 +14,7 @@ from rollout.classify import Signs, classify
 from rollout.deadline import deadline
 from rollout.engines.engine import ABORT, LENGTH, Completion, Engine, Request, check_ids
 from rollout.errors import EngineLost, RequestInvalid, Saturated
+from rollout.judging import Judge, by_task
 from rollout.policies.policy import Calls, Final, Malformed, Policy
 from rollout.record import Action, Trajectory
 from rollout.running.board import Board, Phase
@@ -81,6 +82,8 @@ class Parts:
     reward: Reward = as_scored
     temperature: float = 1.0
     leave: Leave | None = None
+    judge: Judge = by_task
+    memory: bool = False  # read how much memory each environment took
 
 
 class Runner:
@@ -157,7 +160,7 @@ class Runner:
             yield
         finally:
             self._parts.board.enter(draft.id, Phase.TEARDOWN)
-            began = self._parts.clock.monotonic()
+            began, draft.teardown_at = self._parts.clock.monotonic(), draft.now
             try:
                 async with deadline(self._parts.clock, self._parts.bounds.release_s):
                     await session.release()
@@ -170,6 +173,8 @@ class Runner:
         if not draft.tokens:
             draft.prompt(self._parts.policy.first(draft.ticket.task, self._parts.tooling.specs))
         await self._guarded(draft, self._turns(session, draft, branch))
+        if self._parts.memory:
+            draft.memory_peak_mb = await self._memory(session)
         if self._parts.leave is not None and draft.failure.has_reward:
             await self._parts.leave(session, draft)
         if draft.failure.has_reward:
@@ -226,6 +231,7 @@ class Runner:
             },
         )
         check_ids(request.ids, parts.engine.vocab_size)
+        at = draft.now
         parts.board.enter(draft.id, Phase.MODEL)
         async with parts.limits.hold(MODEL, draft.id, priority=len(draft.turns)) as place:
             try:
@@ -241,15 +247,16 @@ class Runner:
             versions = completion.version_of_each()
         except ValueError as error:
             raise EngineLost(f"the engine's answer does not fit together: {error}") from error
-        draft.answer(completion, versions, queue_s=place.queue_s)
+        draft.answer(completion, versions, queue_s=place.queue_s, at=at)
         return completion
 
     def _malformed(self, draft: Draft, completion: Completion, why: str) -> bool:
         """Tell the model, as another try of its own: the exploration budget pays."""
-        began = self._parts.clock.monotonic()
+        began, at = self._parts.clock.monotonic(), draft.now
         draft.prompt(self._parts.policy.observe(completion.ids, [("error", why)]))
         spent = self._parts.clock.monotonic() - began
-        draft.actions.append(Action(turn=len(draft.turns) - 1, tool="", malformed=True, ok=False, error=why, observation_s=spent))
+        turn = len(draft.turns) - 1
+        draft.actions.append(Action(turn=turn, tool="", malformed=True, ok=False, error=why, observation_s=spent, at=at))
         if (ended := classify(draft.actions, self._parts.signs)) is not None:
             draft.end(*ended)
             return True
@@ -279,16 +286,25 @@ class Runner:
         draft.actions[-1] = parts.tooling.observed(draft.actions[-1], parts.clock.monotonic() - began)
         return False
 
+    async def _memory(self, session: Any) -> float | None:
+        """The environment's peak so far, in MiB; None where nobody counts, or where it was lost."""
+        try:
+            peak = await session.memory_peak()
+        except AutoclaveError:
+            return None
+        return None if peak is None else round(peak / 2**20, 1)
+
     async def _score(self, session: Any, draft: Draft) -> None:
         """Judge from outside, with the lease still held. What the machine could not do is no reward, never a zero."""
         parts = self._parts
-        began = parts.clock.monotonic()
+        began, draft.score_at = parts.clock.monotonic(), draft.now
         try:
             with parts.board.within(draft.id, Phase.JUDGE):
                 async with parts.limits.hold(JUDGE, draft.id) as place:
                     draft.score_queue_s = place.queue_s
                     async with deadline(parts.clock, parts.bounds.score_s):
-                        score = await session.score()
+                        verdict = await parts.judge(session, draft)
+                        score, draft.judge_tokens, draft.judge_agrees = verdict.score, verdict.prompt_tokens, verdict.agrees
         except (AutoclaveError, TimeoutError) as error:
             why = f"no verdict within {parts.bounds.score_s:g} s" if isinstance(error, TimeoutError) else str(error)
             score = Score(reward=None, success=False, detail=why)

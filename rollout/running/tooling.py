@@ -43,7 +43,7 @@ class Tooling:
     async def act(self, session: Any, call: Call, draft: Draft) -> tuple[Action, str]:
         """Do one call; return what is recorded and what the model is told. A lost instance is raised."""
         tool = self._tools[call.tool]
-        action = Action(turn=len(draft.turns) - 1, tool=call.tool, arguments=dict(call.arguments))
+        action = Action(turn=len(draft.turns) - 1, tool=call.tool, arguments=dict(call.arguments), at=draft.now)
         pause = PAUSE_S
         async with self._limits.hold(dependency(call.tool), draft.id, priority=len(draft.turns)) as place:
             began = self._clock.monotonic()
@@ -55,8 +55,8 @@ class Tooling:
                     break
                 if seen is not None or not draft.budget.spend(Spend.RETRY):
                     break
-                action = replace(action, retries=action.retries + 1)
                 await self._clock.sleep(pause)
+                action = replace(action, retries=action.retries + 1, retried_at=(*action.retried_at, draft.now))
                 pause *= 2
             spent = self._clock.monotonic() - began
         action = replace(action, queue_s=place.queue_s, action_s=spent)

@@ -87,6 +87,10 @@ class RemoteSession:
         score: Score = await self._call("score")
         return score
 
+    async def memory_peak(self) -> int | None:
+        peak: int | None = await self._call("memory_peak")
+        return peak
+
     async def heartbeat(self, extend_s: float | None = None) -> float:
         left: float = await self._call("heartbeat", extend_s=extend_s)
         return left

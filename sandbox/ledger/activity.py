@@ -14,7 +14,7 @@ from sandbox.ledger.store import Store
 
 class Activity(Store):
     async def activity(self, since: datetime, *, limit: int = 10_000) -> Mapping[str, Any]:
-        """Return `checks`, `resets`, `leases` and `quarantines` since then, oldest first; at most the newest `limit` of each."""
+        """Return `checks`, `resets`, `creations`, `leases` and `quarantines` since then, oldest first; at most the newest `limit` of each."""
         return await self._read(lambda db: _activity(db, when(since), limit))
 
 
@@ -28,6 +28,13 @@ def _activity(db: sqlite3.Connection, since: str, limit: int) -> dict[str, Any]:
         "SELECT * FROM (SELECT resets.*, namespaces.environment_name FROM resets"
         " JOIN namespaces ON namespaces.id = resets.namespace WHERE resets.ended >= ? ORDER BY number DESC LIMIT ?)"
         " ORDER BY number",
+        (since, limit),
+    ).fetchall()
+    creations = db.execute(
+        "SELECT * FROM (SELECT namespaces.id, namespaces.environment_name, transitions.number, transitions.at AS ended,"
+        " (julianday(transitions.at) - julianday(namespaces.created)) * 86400 AS seconds FROM namespaces"
+        " JOIN transitions ON transitions.namespace = namespaces.id AND transitions.source = 'creating'"
+        " AND transitions.target = 'verifying' WHERE transitions.at >= ? ORDER BY number DESC LIMIT ?) ORDER BY number",
         (since, limit),
     ).fetchall()
     leases = db.execute(
@@ -46,6 +53,10 @@ def _activity(db: sqlite3.Connection, since: str, limit: int) -> dict[str, Any]:
     return {
         "checks": [_check(db, row) | {"quarantine": by_check.get(row["id"])} for row in checks],
         "resets": [_reset(row) for row in resets],
+        "creations": [
+            {"environment": r["environment_name"], "namespace": r["id"], "ended": r["ended"], "seconds": round(r["seconds"], 4)}
+            for r in creations
+        ],
         "leases": [_lease(row) for row in leases],
         "quarantines": [_quarantine(db, row) for row in quarantines],
     }

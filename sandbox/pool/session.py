@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from sandbox.aio import in_thread
 from sandbox.errors import EnvironmentInvalid, InstanceLost, LimitReached, RuntimeUnavailable, SessionExpired, StaleGeneration
 from sandbox.model import ExecResult, Lease, Score, Snapshot, SnapshotId, TrajectoryId
 from sandbox.pages import Pages, is_browser
@@ -179,6 +180,12 @@ class Session:
                 return Score(reward=None, success=False, detail=f"{type(error).__name__}: {error}")
             finally:
                 self._scoring_until = None
+
+    async def memory_peak(self) -> int | None:
+        """Return the most bytes that the instance's sandboxes held since they started (each one's peak, summed); None where nobody
+        counts, or where several namespaces share the instance."""
+        read: Callable[[], int | None] | None = getattr(self._instance, "memory_peak", None)
+        return None if read is None else await in_thread(read)
 
     async def heartbeat(self, extend_s: float | None = None) -> float:
         """Say that the holder lives, and with `extend_s` move the deadline to that many seconds from now; return what is left."""

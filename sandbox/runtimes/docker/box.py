@@ -130,6 +130,9 @@ class DockerBox:
         if self._container.ended.is_set():
             raise self._lost("its container has ended")
 
+    def memory_peak(self) -> int | None:
+        return self._container.groups.memory_peak()
+
     def log_tail(self, limit: int = 4000) -> bytes:
         return self._tail.last(limit) or self._container.said()[-limit:]
 

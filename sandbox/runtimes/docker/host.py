@@ -63,6 +63,11 @@ class Groups:
         text = self.value("memory", "memory.events", "memory.oom_control") or ""
         return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill ")), 0)
 
+    def memory_peak(self) -> int | None:
+        """The most bytes that were in use here at once, page cache included; None where nobody counts."""
+        text = self.value("memory", "memory.peak", "memory.max_usage_in_bytes")
+        return int(text) if text else None
+
 
 @functools.cache
 def _hierarchies() -> Mapping[str, tuple[int, Path]]:

@@ -73,6 +73,9 @@ class Box(Protocol):
     async def mounts(self) -> Sequence[str]:
         """Its mount table: `target type options`."""
 
+    def memory_peak(self) -> int | None:
+        """The most bytes that were in use inside at once since it started, page cache included; None where nobody counts."""
+
     def log_tail(self, limit: int = 4000) -> bytes:
         """The end of what a server wrote to stdout and stderr."""
 

@@ -111,6 +111,11 @@ class GroupInstance:
             "resources": {r.spec.name: dict(r.in_force) for r in self.plans.resources},
         }
 
+    def memory_peak(self) -> int | None:
+        """The sum of each sandbox's own peak since it started: not less than the instance's; None where one does not count."""
+        peaks = [sandbox.memory_peak() for sandbox in self.world.sandboxes]
+        return None if not peaks or None in peaks else sum(peak for peak in peaks if peak is not None)
+
     # what the session does
 
     async def run(

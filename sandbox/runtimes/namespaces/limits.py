@@ -125,6 +125,17 @@ class Group:
         counts = dict(line.split() for line in text.splitlines())
         return int(counts["oom_kill"]) if "oom_kill" in counts else None
 
+    def memory_peak(self) -> int | None:
+        """The most bytes that were in use here at once, page cache included; None where nobody counts."""
+        if "memory" not in self.controllers:
+            return None
+        version, base = self.controllers["memory"]
+        path = next(p for p in self.paths if p.parent == base)
+        try:
+            return int((path / ("memory.peak" if version == 2 else "memory.max_usage_in_bytes")).read_text())
+        except OSError:
+            return None
+
     def remove(self, *, timeout: float) -> None:
         """Kill what is left and remove the directories. Blocking; a group that cannot be removed is logged and left to `sweep`."""
         give_up = time.monotonic() + timeout

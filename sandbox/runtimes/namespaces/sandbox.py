@@ -278,6 +278,10 @@ class Sandbox:
         """How often the kernel killed inside for memory; None where nobody counts."""
         return self._ready.group.oom_kills()
 
+    def memory_peak(self) -> int | None:
+        """The most bytes that were in use inside at once; None where nobody counts."""
+        return self._ready.group.memory_peak()
+
     def log_tail(self, limit: int = 4000) -> bytes:
         """The end of what bubblewrap and a server wrote to stdout and stderr."""
         return self._output.tail(limit)

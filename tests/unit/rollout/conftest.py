@@ -22,6 +22,7 @@ from rollout.groups import GroupRule
 from rollout.journal import Contents, Journal, read
 from rollout.loop import RolloutLoop
 from rollout.meter import Meter
+from rollout.meters.events import Events
 from rollout.policies.chat import ChatPolicy
 from rollout.policies.policy import ToolSpec
 from rollout.policies.tokens import ByteTokenizer
@@ -118,6 +119,7 @@ class Rollout:
         self.bounds = Bounds(
             trajectory_s=FOREVER, generate_s=FOREVER, score_s=FOREVER, session_wait_s=FOREVER, release_s=FOREVER
         )  # time flies in these tests, and the ledger's disk is a real one: only what a test sets may run out
+        self.meters: Events | None = None
         self.engine: ScriptedEngine
         self.loop: RolloutLoop
         self.books: Books
@@ -149,6 +151,7 @@ class Rollout:
             planner=Planner(self.tasks, log=self.home / "decisions.jsonl"),
             journal=Journal(self.home / "trajectories.jsonl", self.clock),
             meter=Meter(self.clock),
+            events=self.meters or Events(self.clock, on=False),
         )
         async with open_ledger(self.home / "ledger.sqlite", durability="normal", clock=self.clock) as ledger:
             self.pool = Pool(
