@@ -140,8 +140,7 @@ def _ship(
     if len(set(trajectories)) < len(trajectories):
         raise AutoclaveError(f"batch {batch} names a trajectory twice", fix="name each one once")
     held = tx.db.execute("SELECT * FROM batches WHERE id = ?", (batch,)).fetchone()
-    if held is not None:
-        return _again(tx.db, held, trajectories, policy_version)
+    once = _once(tx.db, held, trajectories, policy_version, mode) if held is not None else {}
     rows = tx.db.execute(
         "SELECT leases.*, batch_members.batch AS other FROM leases"
         " LEFT JOIN batch_members ON batch_members.trajectory = leases.trajectory"
@@ -149,14 +148,18 @@ def _ship(
         (listed(trajectories),),
     )
     found = {row["trajectory"]: row for row in rows}
-    refused: dict[str, str] = {t: why for t in trajectories if (why := _refusal(found.get(t), required, mode))}
+    depths = {t: once.get(t) or required.get(row["environment"]) for t, row in found.items()}
+    refused: dict[str, str] = {t: why for t in trajectories if (why := _refusal(found.get(t), batch, depths.get(t), mode))}
     if refused:
         told = "; ".join(f"{t}: {why}" for t, why in refused.items())
+        again = "" if held is None else f" again (it was at {held['at']})"
         raise NotCleared(
-            f"batch {batch} is not shipped, {len(refused)} of {len(trajectories)} may not be trained on: {told}",
+            f"batch {batch} is not shipped{again}, {len(refused)} of {len(trajectories)} may not be trained on: {told}",
             clearances=refused,
             fix="wait with cleared(), leave them out, or have a person look (`autoclave why`, `autoclave quarantine`)",
         )
+    if held is not None:
+        return batch_record(tx.db, batch)
     tx.db.execute(
         "INSERT INTO batches (id, policy_version, mode, at) VALUES (?, ?, ?, ?)", (batch, text(policy_version), mode, tx.at)
     )
@@ -170,26 +173,35 @@ def _ship(
     return batch_record(tx.db, batch)
 
 
-def _refusal(row: sqlite3.Row | None, required: Mapping[str, Depth], mode: str) -> str | None:
+def _refusal(row: sqlite3.Row | None, batch: BatchId, depth: Depth | None, mode: str) -> str | None:
     if row is None:
         return "unknown to the ledger"
-    if row["other"] is not None:
+    if row["other"] not in (None, batch):
         return f"in batch {row['other']} already"
     clearance: Clearance = clearance_of(row)
-    depth = required.get(clearance.environment)
     if depth is None:
         return f"no required depth was given for its environment {clearance.environment}"
     return refusal(clearance, depth, optimistic=mode == OPTIMISTIC)
 
 
-def _again(
-    db: sqlite3.Connection, held: sqlite3.Row, trajectories: tuple[TrajectoryId, ...], policy_version: str
-) -> Mapping[str, Any]:
-    """The same batch once more (a trainer that died after shipping) is answered by the record of the first time."""
-    record = batch_record(db, held["id"])
-    if set(record["trajectories"]) != set(trajectories) or held["policy_version"] != text(policy_version):
+def _once(
+    db: sqlite3.Connection, held: sqlite3.Row, trajectories: tuple[TrajectoryId, ...], policy_version: str, mode: str
+) -> dict[str, Depth]:
+    """Return at which depth each member was shipped the first time; refuse the batch's name for another batch.
+
+    The same one once more (a trainer that died after shipping) is answered by the record of the first time, provided that its
+    members may still be trained on: what lost its clearance since is not handed out again.
+    """
+    rows = db.execute("SELECT trajectory, required FROM batch_members WHERE batch = ?", (held["id"],))
+    members = {row["trajectory"]: Depth(row["required"]) for row in rows}
+    if set(members) != set(trajectories) or held["policy_version"] != text(policy_version):
         raise LedgerConflict(f"batch {held['id']} was shipped at {held['at']} with other contents", fix="use a new batch id")
-    return record
+    if held["mode"] != mode:
+        raise LedgerConflict(
+            f"batch {held['id']} was shipped at {held['at']} in mode {held['mode']}, not {mode}",
+            fix=f"ask in mode {held['mode']}, or use a new batch id",
+        )
+    return members
 
 
 def batch_record(db: sqlite3.Connection, batch: str) -> dict[str, Any]:

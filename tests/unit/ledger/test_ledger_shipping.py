@@ -114,6 +114,31 @@ async def test_the_same_batch_again_is_the_same_record_and_another_is_refused(ch
         await ship(chain.ledger, "b4", "t1", "t1")
 
 
+async def test_the_same_batch_in_another_mode_is_refused(chain: Any) -> None:
+    await chain.cycle("t", replaced=True)
+    await ship(chain.ledger, "b", "t")
+
+    with pytest.raises(LedgerConflict, match="in mode gated, not optimistic"):
+        await ship(chain.ledger, "b", "t", mode="optimistic")
+
+
+@pytest.mark.parametrize("mode", ["gated", "optimistic"])
+async def test_the_same_batch_again_is_refused_when_members_lost_their_clearance(chain: Any, mode: str) -> None:
+    await chain.cycle("t1", replaced=True)
+    await chain.cycle("t2", replaced=True)
+    first = await ship(chain.ledger, "b", "t1", mode=mode)
+    # The depth at which it was shipped counts, also for a caller that asks for more by now.
+    assert await ship(chain.ledger, "b", "t1", mode=mode, required={"digest": DEEP}) == first
+    await chain.cycle("t3", "deep", DEEP, replaced=True)
+
+    with pytest.raises(NotCleared, match=r"batch b is not shipped again") as refused:
+        await ship(chain.ledger, "b", "t1", mode=mode)
+    assert refused.value.clearances == {"t1": "quarantined (contaminated)"}
+
+    await chain.ledger.set_aside(["t1"], ClearanceState.RELEASED, by="ada", note="looked at")
+    assert await ship(chain.ledger, "b", "t1", mode=mode) == first
+
+
 async def test_of_many_that_ship_the_same_trajectory_one_wins(chain: Any) -> None:
     await chain.cycle("t", replaced=True)
 
