@@ -11,7 +11,7 @@ from pydantic import Field
 from probes.kinds import Options, digest_of_kind, read_options, resource_of
 from probes.manifest import TOP, TOUCHED, Digests, Skip, read_changed, read_top, read_touched, read_whole
 from probes.probe import Findings, ProbeContext
-from sandbox.aio import in_thread
+from sandbox.aio import read_in_thread
 from sandbox.errors import InstanceLost
 from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
 from sandbox.ports import Tree
@@ -57,7 +57,7 @@ class FilesProbe:
                 raise
             why = "a resource lies there" if self.options.owner else "its server keeps nothing on disk"
             return Findings(fields={TOP: f"no such directory: {why}"})
-        return Findings(fields=await in_thread(self._read, tree, context))
+        return Findings(fields=await read_in_thread(self._read, tree, context))
 
     def skip(self, path: str) -> bool:
         """True for a path that is left out, or that lies below one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pydantic import Field
@@ -12,7 +13,8 @@ from pydantic import Field
 from probes.canonical import bytes_digest, name_of
 from probes.kinds import Options, digest_of_kind, read_options, resource_of
 from probes.probe import Findings, ProbeContext
-from sandbox.aio import in_thread
+from sandbox.aio import read_in_thread
+from sandbox.clock import SystemClock
 from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
 
 BODY_LIMIT = 16_000_000
@@ -25,7 +27,7 @@ class HttpOptions(Options):
     paths: tuple[str, ...] = Field(default=("/",), min_length=1)
     headers: tuple[str, ...] = ("content-type",)
     send: dict[str, str] = Field(default_factory=dict, description="request headers")
-    limit_s: float = Field(default=10.0, gt=0)
+    limit_s: float = Field(default=10.0, gt=0, description="for one whole answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +52,20 @@ class HttpProbe:
         limit = min(self.options.limit_s, context.limit_s)
         fields = {"paths": str(len(self.options.paths))}
         for path in self.options.paths:
-            fields |= await in_thread(get, endpoint, path, self.options, limit)
+            fields |= await read_in_thread(get, endpoint, path, self.options, limit)
         return Findings(fields=fields)
 
 
 def get(endpoint: str, path: str, options: HttpOptions, limit_s: float) -> dict[str, str]:
     """Make one request and describe the answer. Redirects are answers, not followed."""
-    connection, prefix = _connection(endpoint, limit_s)
+    address, prefix = _address(endpoint)
+    connection = _Connection(address, limit_s)
     try:
         connection.request("GET", prefix + path, headers={"Host": "localhost", "Connection": "close", **options.send})
         response = connection.getresponse()
         body = response.read(BODY_LIMIT + 1)
+    except TimeoutError:
+        raise TimeoutError(f"GET {path}: no whole answer within {limit_s:g} s") from None
     finally:
         connection.close()
     if len(body) > BODY_LIMIT:
@@ -76,31 +81,56 @@ def get(endpoint: str, path: str, options: HttpOptions, limit_s: float) -> dict[
     return fields
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
+class _Socket(socket.socket):
+    """A socket whose every wait ends at one deadline: a server that sends a byte now and then gains no time by it."""
+
+    def until(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._hurry()
+
+    def recv_into(self, *args: Any) -> int:
+        self._hurry()
+        return super().recv_into(*args)
+
+    def _hurry(self) -> None:
+        left = self._deadline - SystemClock().monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self.settimeout(left)
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection to a Unix socket or a port, of which all together may take `limit_s`."""
+
+    def __init__(self, address: str | tuple[str, int], limit_s: float) -> None:
+        super().__init__("localhost")
+        self._address = address
+        self._limit_s = limit_s
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        family = (
+            socket.AF_UNIX if isinstance(self._address, str) else socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+        )
+        made = _Socket(family, socket.SOCK_STREAM)
+        self.sock = made
+        made.until(SystemClock().monotonic() + self._limit_s)
+        made.connect(self._address)
 
 
-def _connection(endpoint: str, limit_s: float) -> tuple[http.client.HTTPConnection, str]:
+def _address(endpoint: str) -> tuple[str | tuple[str, int], str]:
     """Understand `http+unix://%2Frun%2Fx.sock/prefix`, `unix:/run/x.sock`, a bare path, `127.0.0.1:8080` and `http://127.0.0.1:8080/prefix`."""
     if endpoint.startswith("/"):
-        return _UnixConnection(endpoint, limit_s), ""
+        return endpoint, ""
     host, _, port = endpoint.rpartition(":")
     if port.isdigit() and host and "/" not in host:
-        return http.client.HTTPConnection(host, int(port), timeout=limit_s), ""
+        return (host, int(port)), ""
     parts = urlsplit(endpoint)
     if parts.scheme == "http+unix":
-        return _UnixConnection(unquote(parts.netloc), limit_s), parts.path.rstrip("/")
+        return unquote(parts.netloc), parts.path.rstrip("/")
     if parts.scheme == "unix":
-        return _UnixConnection(unquote(parts.path), limit_s), ""
+        return unquote(parts.path), ""
     if parts.scheme == "http" and parts.hostname is not None:
-        return http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=limit_s), parts.path.rstrip("/")
+        return (parts.hostname, parts.port or 80), parts.path.rstrip("/")
     raise ValueError(f"an http probe cannot read the endpoint {endpoint!r}")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from probes.canonical import name_of
 from probes.kinds import Options, digest_of_kind, read_options
 from probes.probe import Findings, ProbeContext
-from sandbox.aio import in_thread
+from sandbox.aio import read_in_thread
 from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
 from sandbox.ports import Sharing, Tree, TreeEntry
 
@@ -46,7 +46,7 @@ class SharedTreeProbe:
         sharing = context.sharing
         if sharing is None or sharing.tree is None:
             return Findings(fields={"tree": "none is shared"})
-        return Findings(fields=await in_thread(_read, sharing, sharing.tree, frozenset(sharing.names)))
+        return Findings(fields=await read_in_thread(_read, sharing, sharing.tree, frozenset(sharing.names)))
 
 
 def _read(sharing: Sharing, tree: Tree, before: Collection[str]) -> dict[str, str]:

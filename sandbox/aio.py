@@ -7,13 +7,17 @@ inner work still runs, and nobody would wait for it.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 T = TypeVar("T")
 P = ParamSpec("P")
+MOST_LEFT = 32
+_left: set[threading.Thread] = set()  # readers that were given up and may still run
 
 
 async def run_shielded(work: Coroutine[Any, Any, T]) -> T:
@@ -53,6 +57,44 @@ async def in_executor(executor: Executor | None, function: Callable[P, T], *args
         return await loop.run_in_executor(executor, partial(function, *args, **kwargs))
 
     return await run_shielded(call())
+
+
+async def read_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a blocking read in a thread of its own; when cancelled, leave it behind at once.
+
+    Only for what changes nothing: where `in_thread` waits for the work, a reader that something hostile holds up must not hold up
+    its caller's deadline too. At most MOST_LEFT readers may be left behind and still run; then RuntimeError.
+    """
+    _left.difference_update([thread for thread in _left if not thread.is_alive()])
+    if len(_left) >= MOST_LEFT:
+        raise RuntimeError(f"{len(_left)} reads that were given up have not ended yet; no other is begun")
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if ended.done():
+            return  # left behind
+        if error is None:
+            ended.set_result(result)  # type: ignore[arg-type]
+        else:
+            ended.set_exception(error)
+
+    def work() -> None:
+        result, failure = None, None
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:  # noqa: BLE001 - the future holds it
+            failure = error
+        with suppress(RuntimeError):  # the loop has closed: nobody waits
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    thread = threading.Thread(target=work, name="read", daemon=True)
+    thread.start()
+    try:
+        return await ended
+    except asyncio.CancelledError:
+        _left.add(thread)
+        raise
 
 
 async def poll(ready: Callable[[], Awaitable[bool]], *, timeout: float, interval: float = 0.001, slowest: float = 0.05) -> bool:

@@ -13,7 +13,7 @@ from probes.postgres.connection import anywhere
 from probes.postgres.databases import read_databases
 from probes.postgres.instance import read_names, read_running
 from probes.probe import Findings, ProbeContext
-from sandbox.aio import in_thread
+from sandbox.aio import read_in_thread
 from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
 
 LISTED = "select d.datname, d.oid::int8, d.datallowconn from pg_catalog.pg_database d order by 1"
@@ -60,7 +60,7 @@ class PostgresProbe:
         if context.sharing is not None:
             return await shared.read(self, context, context.sharing)
         tree = context.subject.tree(self.resource, self.options.state)
-        fields = await in_thread(datadir.read_configuration, tree)
+        fields = await read_in_thread(datadir.read_configuration, tree)
         async with anywhere(context, self.resource) as connection:
             fields |= await read_running(connection, context)
             fields |= await read_names(connection)
@@ -73,9 +73,9 @@ class PostgresProbe:
         fields |= found.fields
         if context.deep:
             known = {oid: name for oid, name in wanted.items() if oid in found.filenodes}
-            fields |= await in_thread(datadir.read_everything, tree, {**known, **closed}, found.filenodes)
+            fields |= await read_in_thread(datadir.read_everything, tree, {**known, **closed}, found.filenodes)
         else:
-            fields |= await in_thread(datadir.read_changed, tree, context.baseline)
+            fields |= await read_in_thread(datadir.read_changed, tree, context.baseline)
         return Findings(fields=fields, problems=found.problems)
 
     def _wanted(self, context: ProbeContext, database: str) -> bool:

@@ -14,7 +14,7 @@ from probes.postgres.instance import read_names, read_running
 from probes.postgres.schemas import read_schema, read_shared_database
 from probes.postgres.sharing import OWN, Scope, is_ours, password, walls
 from probes.probe import Findings, ProbeContext
-from sandbox.aio import in_thread
+from sandbox.aio import read_in_thread
 from sandbox.model import Isolation
 from sandbox.ports import Part, Sharing
 
@@ -28,7 +28,7 @@ async def read(probe: PostgresProbe, context: ProbeContext, sharing: Sharing) ->
     """Read what is due of a namespace, or of the whole server."""
     before = frozenset(sharing.names)
     tree = context.subject.tree(probe.resource, probe.options.state)
-    fields = await in_thread(datadir.read_configuration, tree)
+    fields = await read_in_thread(datadir.read_configuration, tree)
     async with anywhere(context, probe.resource) as connection:
         running = await read_running(connection, context, lambda found: Scope.of(sharing, before).fields(found))
         names = await read_names(connection)
@@ -82,5 +82,5 @@ async def _whole(
             fields, problems = fields | more, (*problems, *trouble)
     closed = {oid: name for name, oid, accepts in rest if not accepts}
     tree = context.subject.tree(probe.resource, probe.options.state)
-    fields |= await in_thread(datadir.read_everything, tree, {**known, **closed}, found.filenodes)
+    fields |= await read_in_thread(datadir.read_everything, tree, {**known, **closed}, found.filenodes)
     return fields, problems

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from probes.canonical import digest_of, name_of
 
 EXTENSIONS = {b"link": "split index", b"sdir": "sparse directories", b"FSMN": "file system monitor", b"UNTR": "untracked cache"}
+PATH_MAX = 4096
 _ASSUME, _EXTENDED, _STAGE = 0x8000, 0x4000, 0x3000
 _SKIP, _INTENT = 0x4000, 0x2000
 
@@ -74,6 +75,8 @@ def _entry(data: bytes, at: int, version: int, hash_size: int, previous: bytes) 
         end = data.index(b"\0", at)
         path = data[at:end]
         at = start + ((end - start) // 8 + 1) * 8  # padded with one to eight zero bytes
+    if len(path) > PATH_MAX:  # version 4 builds on the path before it: unbounded, a small file could make gigabytes of them
+        raise ValueError(f"an index entry's path has more than {PATH_MAX} bytes")
     return (
         IndexEntry(
             path=path,

@@ -15,7 +15,7 @@ from probes.probe import Findings, ProbeContext
 from probes.repo import gitdir
 from probes.repo.index import read_index
 from probes.repo.objects import LIMIT, ObjectStore
-from sandbox.aio import in_thread
+from sandbox.aio import read_in_thread
 from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
 from sandbox.ports import Tree
 
@@ -69,7 +69,7 @@ class RepoProbe:
         return Depth.DEEP
 
     async def read(self, context: ProbeContext) -> Findings:
-        return Findings(fields=await in_thread(self._read, context.subject.tree(self.resource, self.options.state), context))
+        return Findings(fields=await read_in_thread(self._read, context.subject.tree(self.resource, self.options.state), context))
 
     def skip(self, path: str) -> bool:
         """True for what is read by its meaning (the index holds times), and for what the author leaves out."""

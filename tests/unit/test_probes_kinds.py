@@ -297,6 +297,30 @@ def test_a_service_is_read_over_a_unix_socket_and_the_loopback(tmp_path: Path) -
         get("https://example.org", "/", HttpOptions(), 5)
 
 
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.0 200 OK\r\n\r\n"], ids=["headers", "body"])
+def test_a_server_that_sends_a_byte_now_and_then_gains_no_time(tmp_path: Path, head: bytes) -> None:
+    path = tmp_path / "s"
+    over = threading.Event()
+
+    def drip() -> None:
+        with contextlib.suppress(OSError), listening.accept()[0] as line:
+            line.sendall(head)
+            while not over.wait(0.02):
+                line.sendall(b"x")
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            with pytest.raises(TimeoutError, match=r"GET /: no whole answer within 0\.3 s"):
+                get(str(path), "/", HttpOptions(), 0.3)
+        finally:
+            over.set()
+            thread.join()
+
+
 def test_a_baseline_that_an_agent_could_exploit_is_pointed_out() -> None:
     clean = {"git history/commits": "1", "git history/unreached objects": "0", "git ref/refs/heads/main": "a"}
     bad = {"git history/commits": "9", "git history/unreached objects": "4, x", "git ref/refs/remotes/origin/fix": "b"}
