@@ -11,7 +11,7 @@ import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -53,13 +53,14 @@ class Leasing:
         self.closed: str = ""  # why no request is admitted
         self.acquire_s: deque[float] = deque(maxlen=10_000)  # the latest requests that got a session
         self.unfinished: list[Session] = []  # ended for their holders, but the ledger could not write it yet
-        self.idle = asyncio.Event()  # no session is open
+        self.idle = asyncio.Event()  # no session is open, and no lease is being written
         self.idle.set()
         self.pages = Pages()
         self._preparer = preparer
         self._resetter = resetter
         self._crew = crew
         self.wake = wake
+        self._granting = 0  # leases that are being written
         self._deriving: dict[tuple[str, str], asyncio.Task[Any]] = {}
 
     async def acquire(self, prepared: Prepared, request: Request) -> Session:
@@ -140,7 +141,7 @@ class Leasing:
         try:
             async with asyncio.timeout(self.ports.limits.revoke_s):
                 await session.revoke()
-        except (AutoclaveError, OSError, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001 - of a runtime or resource that may be anyone's: the lease ends all the same
             log.warning(
                 "revoke failed",
                 extra={"event": "pool.revoke_failed", "namespace": namespace.id, "reason": f"{type(error).__name__}: {error}"},
@@ -156,8 +157,7 @@ class Leasing:
             namespace.deep_since = clock.monotonic()
         namespace.environment.leased -= 1
         self.sessions.pop(session.lease.id, None)
-        if not self.sessions:
-            self.idle.set()
+        self._rest()
         self._crew.spawn(self.recycle(namespace, since=session.lease.granted.timestamp()), name=f"recycle {namespace.id}")
 
     async def finish_all(self) -> list[AutoclaveError]:
@@ -333,6 +333,11 @@ class Leasing:
     async def _grant(self, namespace: Namespace, request: Request) -> Session | None:
         """Write the lease, then make the session; None when the ledger says that the namespace is not as we think."""
         granted: list[Session] = []
+        if namespace.live().generation != namespace.generation:  # not the instance that was checked
+            await self.out_of_service(namespace)
+            return None
+        self._granting += 1
+        self.idle.clear()
         try:
             await run_shielded(self._write_lease(namespace, request, granted))
         except LedgerConflict:
@@ -350,7 +355,14 @@ class Leasing:
             else:
                 self._settle(namespace)
             raise
+        finally:
+            self._granting -= 1
+            self._rest()
         return granted[0]
+
+    def _rest(self) -> None:
+        if not self.sessions and not self._granting:
+            self.idle.set()
 
     async def _instance_serves(self, namespace: Namespace) -> bool:
         """False where the ledger gives no leases on it because of the instance that it shares."""
@@ -370,11 +382,11 @@ class Leasing:
             parent=request.parent,
         )
         session = Session(self, namespace, lease, ttl_s=request.ttl, group=request.group)
+        namespace.record = replace(namespace.record, state=State.LEASED, sequence=lease.sequence)
         namespace.environment.leased += 1
         if namespace.host is not None:
             namespace.host.used(self.ports.clock.monotonic())
         self.sessions[lease.id] = session
-        self.idle.clear()
         granted.append(session)
         if request.group is not None:
             await self.ports.ledger.join_group(request.group, [lease.trajectory])

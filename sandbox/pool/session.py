@@ -21,6 +21,7 @@ from sandbox.pool.members import Namespace, Ports
 from sandbox.ports import Instance
 
 log = logging.getLogger(__name__)
+ENDED = (InstanceLost, SessionExpired, StaleGeneration)
 WHOLE = ("snapshot", "score")  # they stop the agent's processes, so that nothing else of the session runs beside them
 
 
@@ -90,6 +91,10 @@ class Session:
         if self._scoring_until is not None:
             return clock.monotonic() >= self._scoring_until
         return clock.now() >= self._expires
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.outcome is not None or self.namespace.generation != self.lease.generation
 
     async def run(
         self,
@@ -175,8 +180,11 @@ class Session:
             try:
                 async with self._acting("score") as instance, asyncio.timeout(limits.scoring_s):
                     await instance.quiesce()
-                    return await environment.score(instance.subject(), task)
-            except (InstanceLost, LimitReached, TimeoutError) as error:  # infrastructure: no reward, never a zero
+                    scored = await environment.score(instance.subject(), task)
+                if self._has_ended:  # it may have read the reset state, or the next holder's
+                    return Score(reward=None, success=False, detail="the lease ended while it was being scored")
+                return scored
+            except (*ENDED, LimitReached, TimeoutError) as error:  # infrastructure: no reward, never a zero
                 return Score(reward=None, success=False, detail=f"{type(error).__name__}: {error}")
             finally:
                 self._scoring_until = None
@@ -212,7 +220,7 @@ class Session:
                 f"{action}: the session on {self.lease.namespace} ran past its {self._ttl_s:g} s",
                 fix="ask for a longer ttl, or call heartbeat",
             )
-        if self.outcome is not None or self.namespace.generation != self.lease.generation:
+        if self._has_ended:
             raise StaleGeneration(
                 f"{action}: generation {self.lease.generation} of {self.lease.namespace} has ended",
                 fix="ask the pool for a new session",

@@ -14,6 +14,7 @@ from sandbox.model import (
     Limits,
     ResourceSpec,
     Role,
+    SealedDir,
 )
 from sandbox.ports.storage import Clone, Mount
 
@@ -73,6 +74,10 @@ class LiveResource(Protocol):
     def spec(self) -> ResourceSpec: ...
     @property
     def state(self) -> Mapping[str, Clone]: ...
+    @property
+    def begun(self) -> Mapping[str, SealedDir]:
+        """What each state directory was when its lineage began. Its clone's origin is a later state, once a session saved one."""
+
     @property
     def socket_dir(self) -> Path | None:
         """The host's path of the generation's socket directory."""

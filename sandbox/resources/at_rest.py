@@ -19,8 +19,8 @@ _RESERVED = frozenset(
 
 
 def golden_mount(live: LiveResource, state: str) -> Mount:
-    """Return the sealed state of a directory as a read-only mount."""
-    return Mount(target=GOLDEN, layers=live.state[state].origin.layers, readonly=True)
+    """Return what a directory was when its lineage began, as a read-only mount."""
+    return Mount(target=GOLDEN, layers=live.begun[state].layers, readonly=True)
 
 
 class AtRest:

@@ -124,10 +124,13 @@ class MemoryInstance:
     async def snapshot_now(self) -> Snapshot:
         await self._acting("snapshot")
         assert self.clone is not None
-        parent = self.snapshot
+        parent, generation = self.snapshot, self.generation
         kept, self.clone = self.clone, None
         files = dict(kept.files)
         snapshot = await self._runtime.seal(self.environment, kept, parent=parent.id, task=None)
+        if self.dead or self.revoked or self.generation != generation:
+            await self._runtime.storage.remove(snapshot.dirs[0])
+            raise InstanceLost(f"{self.namespace} was revoked")
         self.clone = await self._runtime.storage.clone(parent.dirs[0])
         self.clone.files.clear()
         self.clone.files.update(files)

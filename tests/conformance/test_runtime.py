@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -161,6 +162,62 @@ async def test_a_saved_state_starts_elsewhere_and_the_instance_goes_on(
         await instance.close()
     finally:
         for directory in saved.dirs:
+            await runtime.storage.remove(directory)
+
+
+async def test_a_reset_in_place_after_a_save_brings_back_what_was_before_it(
+    begin: Begin, clean: Environment, runtime: Runtime, kit: Any
+) -> None:
+    instance = await begin(clean)
+    await kit.put(instance, "orders", "7")
+    saved = await instance.snapshot_now()
+    await instance.revoke()
+    await instance.reset_in_place(2, hook=None)
+    assert await kit.get(instance, "orders") == "3"
+    await instance.close()
+    for directory in saved.dirs:
+        await runtime.storage.remove(directory)
+
+
+@pytest.mark.parametrize("ending", ["restore", "clean", "close"])
+async def test_an_end_in_the_middle_of_a_save_is_an_end(
+    begin: Begin, clean: Environment, runtime: Runtime, kit: Any, ending: str
+) -> None:
+    """Whenever it comes: what was being saved does not come up again after it, and nothing of it is left."""
+    began = time.monotonic()
+    first = await begin(name="timed")
+    await kit.put(first, "orders", "7")
+    saved = [await first.snapshot_now()]
+    whole = time.monotonic() - began
+    await first.close()
+    for part in (0.1, 0.4, 0.7):
+        instance = await begin(clean if ending == "clean" else None, name=f"at-{part}")
+        await kit.put(instance, "orders", "7")
+        await kit.put(instance, "added", "new")
+        save = asyncio.create_task(instance.snapshot_now())
+        await asyncio.sleep(part * whole)
+        if ending == "close":
+            await instance.close()
+        else:
+            await instance.revoke()
+            if ending == "restore":
+                await instance.restore(kit.golden, 2)
+            else:
+                await instance.reset_in_place(2, hook=None)
+        outcome = (await asyncio.gather(save, return_exceptions=True))[0]
+        if isinstance(outcome, BaseException):
+            assert isinstance(outcome, InstanceLost)
+        else:
+            saved.append(outcome)  # it was done before the end came
+        if ending == "close":
+            assert not await instance.alive()
+            continue
+        assert instance.generation == 2
+        assert (await kit.get(instance, "orders"), await kit.get(instance, "added")) == ("3", None)
+        assert (read(instance, kit, "orders"), read(instance, kit, "added")) == ("3", None)
+        await instance.close()
+    for snapshot in saved:
+        for directory in snapshot.dirs:
             await runtime.storage.remove(directory)
 
 

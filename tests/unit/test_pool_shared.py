@@ -345,6 +345,18 @@ async def test_an_audit_checks_instances_on_which_nobody_works(bench: Any) -> No
     assert await stand(pool, "dirty") == ["quarantined (contaminated)"]
 
 
+async def test_an_audit_leaves_an_instance_on_which_somebody_works_to_the_end_of_the_lease(bench: Any) -> None:
+    pool = await bench.open(shared(), size=2)
+    await bench.quiet()
+    async with pool.session("shared", wait=5) as session:
+        assert sum((await pool.status())["environments"]["shared"]["states"].values()) == 2
+        assert (await pool.status())["environments"]["shared"]["states"]["leased"] == 1
+        found = await pool.audit_namespaces()
+        assert found[hosts(pool)[0].id] is None
+        await session.run(["get", "orders"])
+    assert session.outcome == "released"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from sandbox.aio import run_shielded
 from sandbox.errors import AutoclaveError, EnvironmentInvalid, InstanceLost, LimitReached, ResetFailed, SnapshotMissing
@@ -26,6 +26,7 @@ from sandbox.runtimes.group.world import World
 from sandbox.settings import Settings
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class GroupInstance:
@@ -49,6 +50,8 @@ class GroupInstance:
         self._watcher: asyncio.Task[None] | None = None
         self._leftover: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._turn = asyncio.Lock()  # what stops, replaces or saves the whole instance: one at a time
+        self._endings = 0  # how often its end was asked for: a save that meets one gives up
 
     @classmethod
     async def open(
@@ -175,12 +178,14 @@ class GroupInstance:
     # what the pool does
 
     async def quiesce(self) -> None:
-        await self._channel().quiesce()
-        await self.world.disconnect()
+        channel, world = self._channel(), self.world
+        await channel.quiesce()
+        await world.disconnect()
 
     async def revoke(self) -> None:
         """Where the next reset replaces everything, the servers end with the agent; else every connection to them does."""
-        await run_shielded(self._revoke(keep_servers=not self.plans.spec.reset.method.replaces))
+        self._endings += 1
+        await run_shielded(self._in_turn(self._revoke(keep_servers=not self.plans.spec.reset.method.replaces)))
 
     async def _revoke(self, *, keep_servers: bool) -> None:
         self._revoked = True
@@ -195,12 +200,14 @@ class GroupInstance:
             await self._world.kill()
 
     async def restore(self, snapshot: Snapshot, generation: int) -> None:
-        try:
-            async with self._failing("restore"):
-                await self._replace(snapshot, generation)
-        except BaseException:
-            await run_shielded(self._down())
-            raise
+        self._endings += 1
+        async with self._turn:
+            try:
+                async with self._failing("restore"):
+                    await self._replace(snapshot, generation)
+            except BaseException:
+                await run_shielded(self._down())
+                raise
 
     async def _replace(self, snapshot: Snapshot, generation: int) -> None:
         old, prepared = self._world, list[World]()
@@ -221,18 +228,20 @@ class GroupInstance:
         await self._come_up(prepared[0], generation)
 
     async def reset_in_place(self, generation: int, *, hook: Sequence[str] | None) -> None:
-        try:
-            async with self._failing("hook" if hook is not None else "clean"):
-                await self._revoke(keep_servers=True)
-                await self.world.start_servers()
-                await (self._clean() if hook is None else self._run_hook(hook))
-                self.world.readdress()
-                await self.world.disconnect()
-                self.in_place = True
-                await self._come_up(self.world, generation)
-        except BaseException:
-            await run_shielded(self._down())
-            raise
+        self._endings += 1
+        async with self._turn:
+            try:
+                async with self._failing("hook" if hook is not None else "clean"):
+                    await self._revoke(keep_servers=True)
+                    await self.world.start_servers()
+                    await (self._clean() if hook is None else self._run_hook(hook))
+                    self.world.readdress()
+                    await self.world.disconnect()
+                    self.in_place = True
+                    await self._come_up(self.world, generation)
+            except BaseException:
+                await run_shielded(self._down())
+                raise
 
     async def _run_hook(self, hook: Sequence[str]) -> None:
         """In a sandbox like the agent's in which nothing of the agent's runs, with the strongest rights for as long as it takes."""
@@ -259,10 +268,11 @@ class GroupInstance:
 
     async def snapshot_now(self) -> Snapshot:
         self._channel()
-        return await run_shielded(self._snapshot_now())
+        return await run_shielded(self._in_turn(self._snapshot_now()))
 
     async def _snapshot_now(self) -> Snapshot:
-        world, generation = self.world, self.generation
+        self._channel()  # its access may have been revoked while it waited for its turn
+        world, generation, endings = self.world, self.generation, self._endings
         await self._end_watch()
         try:
             self.sockets.revoke()
@@ -272,7 +282,12 @@ class GroupInstance:
             self._written += await world.written_bytes()
             dirs = await seal_all(self._storage, self.plans, world.clones)
             snapshot = joined(self.plans.spec, dirs, self._storage, parent=self.snapshot.id, task=None, runtime=self.boxes.name)
+            if self._endings != endings and self.plans.spec.reset.method.replaces:  # else the reset needs a world to act on
+                for directory in dirs:
+                    await self._storage.remove(directory)
+                raise InstanceLost(f"the access to namespace {self.namespace} was revoked", fix="ask for a new session")
             again = await self._prepare(snapshot)
+            again.begun.update(world.begun)
             again.proof, self._world, self.rebased = world.proof, again, True
             await self._come_up(again, generation)
         except BaseException:
@@ -288,7 +303,8 @@ class GroupInstance:
 
     async def close(self) -> None:
         """Idempotent; runs to its end."""
-        await run_shielded(self._close())
+        self._endings += 1
+        await run_shielded(self._in_turn(self._close()))
 
     async def _close(self) -> None:
         self._closed = True
@@ -302,6 +318,10 @@ class GroupInstance:
         self.sockets.close()
 
     # parts
+
+    async def _in_turn(self, work: Awaitable[T]) -> T:
+        async with self._turn:
+            return await work
 
     async def _down(self) -> None:
         """Nothing runs and nothing can be reached any more; the state is still there."""

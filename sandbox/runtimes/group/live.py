@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sandbox.errors import InstanceLost
-from sandbox.model import NOTHING, ExecResult, ResourceSpec, Role
+from sandbox.model import NOTHING, ExecResult, ResourceSpec, Role, SealedDir
 from sandbox.ports import Clone, Mount, Resource
 from sandbox.runtimes.group.box import Box, Boxes, SandboxPlan
 from sandbox.runtimes.group.plans import Plans
@@ -25,13 +25,14 @@ async def run_once(boxes: Boxes, plan: SandboxPlan, argv: Sequence[str], *, stdi
 
 
 class Live:
-    """Implements `LiveResource`. `clones` holds every directory of the instance, by snapshot name."""
+    """Implements `LiveResource`. `clones` holds every directory of the instance by snapshot name, `begun` what each was first."""
 
-    def __init__(self, boxes: Boxes, plans: Plans, owner: str, clones: Mapping[str, Clone]) -> None:
+    def __init__(self, boxes: Boxes, plans: Plans, owner: str, clones: Mapping[str, Clone], begun: Mapping[str, SealedDir]) -> None:
         self._boxes = boxes
         self._plans = plans
         self._owner = owner
         self._clones = clones
+        self._begun = begun
         self.sandbox: Box | None = None
         self._socket_dir: Path | None = None
 
@@ -43,6 +44,10 @@ class Live:
     @property
     def state(self) -> Mapping[str, Clone]:
         return {s.directory.name: self._clones[s.name] for s in self._plans.states_of(self._owner)}
+
+    @property
+    def begun(self) -> Mapping[str, SealedDir]:
+        return {s.directory.name: self._begun[s.name] for s in self._plans.states_of(self._owner)}
 
     @property
     def socket_dir(self) -> Path | None:

@@ -21,7 +21,7 @@ class Seeder:
         self._plans = plans
         self._resource = resource
         self._sockets = sockets
-        self._live = Live(boxes, plans, resource.spec.name, clones)
+        self._live = Live(boxes, plans, resource.spec.name, clones, {name: clone.origin for name, clone in clones.items()})
 
     @property
     def name(self) -> str:

@@ -32,9 +32,10 @@ class World:
         self._sockets = sockets
         self._name = name
         self.clones = clones
+        self.begun = {state: clone.origin for state, clone in clones.items()}
         self.proof: IdentityProof | None = None
         owners = [r.spec.name for r in plans.resources] + [s.owner for s in plans.added]
-        self.lives = {owner: Live(boxes, plans, owner, clones) for owner in dict.fromkeys(owners)}
+        self.lives = {owner: Live(boxes, plans, owner, clones, self.begun) for owner in dict.fromkeys(owners)}
         self.agent: Box | None = None
 
     @classmethod
