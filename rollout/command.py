@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from rollout.folders import folder_of
 from sandbox.cli import output
 from sandbox.cli.options import Home, Json, load
 from sandbox.cli.running import run as run_to_end
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
 app = App(name="rollout", help="Run trajectories over a pool, and train on none that is not cleared.")
 
 app.command("rollout.advice.calc_command:app", name="calc")
-app.command("rollout.meters.command:trajectory_map", name="map")
-app.command("rollout.meters.command:measure", name="measure")
-app.command("rollout.meters.command:triage", name="triage")
+app.command("rollout.recipes.command:learn", name="learn")
+app.command("rollout.recipes.command:contamination", name="contamination")
 
 COUNT = Number(gte=1)
 SHARE = Number(gte=0, lte=1)
@@ -141,7 +139,7 @@ def why(
     from rollout.admission.planner import decisions
     from rollout.report import decisions_table
 
-    folder = folder_of(load(home).home, run)
+    folder = _folder(load(home).home, run)
     found = decisions(folder / "decisions.jsonl", task)
     if json:
         output.print_json({"run": folder.name, "task": task, "decisions": found})
@@ -165,7 +163,7 @@ def export(
     """
     from rollout.export import to_parquet
 
-    written = to_parquet(folder_of(load(home).home, run) / "trajectories.jsonl", folder)
+    written = to_parquet(_folder(load(home).home, run) / "trajectories.jsonl", folder)
     if json:
         output.print_json(written)
     else:
@@ -189,12 +187,25 @@ def query(
     from rollout.export import query as ask
     from rollout.report import rows_table
 
-    columns, rows = ask(folder_of(load(home).home, run) / "trajectories.jsonl", sql)
+    columns, rows = ask(_folder(load(home).home, run) / "trajectories.jsonl", sql)
     if json:
         output.print_json({"columns": columns, "rows": rows})
     else:
         output.show(rows_table(columns, rows))
     return 0
+
+
+def _folder(home: Path, run: str) -> Path:
+    """Return a run's folder, the latest one when none is named."""
+    from sandbox.errors import RecordMissing
+
+    top = home / "rollouts"
+    if run:
+        return top / run
+    runs = sorted((p for p in top.glob("*") if p.is_dir()), key=lambda p: p.stat().st_mtime)
+    if not runs:
+        raise RecordMissing(f"there is no run in {top}", fix="`autoclave rollout run` makes one")
+    return runs[-1]
 
 
 async def _run(options: Options, settings: Settings, *, connect: bool) -> dict[str, Any]:

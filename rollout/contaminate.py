@@ -74,8 +74,8 @@ class _LeakyInstance:
             await self._inner.restore(self._inner.snapshot, generation)
 
 
-class _LeakyRuntime:
-    """A runtime that makes such instances."""
+class LeakyRuntime:
+    """A runtime that makes such instances; `marked` are the namespaces whose next reset is the hook alone."""
 
     def __init__(self, inner: Runtime, marked: set[NamespaceId]) -> None:
         self._inner = inner
@@ -97,6 +97,6 @@ async def open_leaky_pool(
     EnvironmentInvalid for an environment without a hook."""
     hooked = environment.with_reset(ResetMethod.HOOK)
     async with machinery(settings) as (runtime, ledger):
-        leaky = cast("Runtime", _LeakyRuntime(runtime, contaminator.marked))
+        leaky = cast("Runtime", LeakyRuntime(runtime, contaminator.marked))
         async with Pool([hooked], ledger=ledger, runtime=leaky, clock=SystemClock(), size=size) as pool:
             yield pool, hooked

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from rollout.batches import Batch
-from rollout.errors import EngineLost, RolloutStopped
+from rollout.errors import EngineLost, NotLearnable, RolloutStopped
 from rollout.learner.learner import Learner
 from rollout.loop import RolloutLoop
 
@@ -28,9 +29,15 @@ class Driven:
 
 
 async def drive(
-    loop: RolloutLoop, learner: Learner | None, *, say: Callable[[str], None] = lambda _: None, limit_s: float = 3600.0
+    loop: RolloutLoop,
+    learner: Learner | None,
+    *,
+    say: Callable[[str], None] = lambda _: None,
+    limit_s: float = 3600.0,
+    after: Callable[[Driven], Awaitable[bool]] | None = None,
 ) -> Driven:
-    """Take every batch there will be. One update may take `limit_s` seconds; then the run ends, with that as its reason."""
+    """Take every batch there will be. One update may take `limit_s` seconds; then the run ends, with that as its reason. `after` is
+    awaited after each batch, the engine's version standing still meanwhile; False ends the run there."""
     driven = Driven()
     try:
         async for batch in loop.batches():
@@ -38,13 +45,14 @@ async def drive(
             say(f"{batch.id}: {len(batch.samples)} trajectories of {len(batch.groups)} groups; {counts['quarantined']} quarantined")
             if learner is not None:
                 await _update(loop, learner, batch, driven, limit_s)
+            if after is not None and not await after(driven):
+                break
     except RolloutStopped as stopped:
         say(str(stopped))
     return driven
 
 
 async def _update(loop: RolloutLoop, learner: Learner, batch: Batch, driven: Driven, limit_s: float) -> None:
-    began = loop.parts.clock.monotonic()
     try:
         async with asyncio.timeout(limit_s):
             with loop.books.meter.stage("optimisation"):
@@ -52,11 +60,13 @@ async def _update(loop: RolloutLoop, learner: Learner, batch: Batch, driven: Dri
     except TimeoutError:
         loop.stop(f"the learner made no update of {batch.id} within {limit_s:g} s")
         return
+    except NotLearnable as error:  # the batch is recorded, the weights are as they were; the next ones would do no better
+        loop.stop(str(error))
+        return
     name = f"{batch.id}-update"
     await loop.parts.pool.record_update(name, batches=[batch.id], checkpoint=update.checkpoint)
-    loop.books.events.note("update", update=name, batch=batch.id, began=began, publish=update.publish, metrics=dict(update.metrics))
     driven.updates.append(name)
-    driven.metrics.append({"update": name, **update.metrics})
+    driven.metrics.append({"update": name, "reward": _mean_reward(batch), **update.metrics})
     if not update.publish:
         return
     try:
@@ -71,3 +81,8 @@ async def _update(loop: RolloutLoop, learner: Learner, batch: Batch, driven: Dri
         driven.failed_publications.append(f"{name}: {error}")
         if len(driven.failed_publications) >= FAILED_PUBLICATIONS:
             loop.stop(f"weights did not load {FAILED_PUBLICATIONS} times in a row: {error}")
+
+
+def _mean_reward(batch: Batch) -> float | None:
+    rewards = [s.trajectory.reward for s in batch.samples if s.trajectory.reward is not None]
+    return round(fmean(rewards), 4) if rewards else None

@@ -33,6 +33,12 @@ class Saturated(AutoclaveError):
     exit_code = 3
 
 
+class NotLearnable(AutoclaveError):
+    """A batch from which the learner cannot make a step: its numbers are not finite. The weights stay as they were."""
+
+    exit_code = 4
+
+
 class RolloutStopped(AutoclaveError):
     """The run ended before its end: nothing moved, contamination above the alarm limit, or the trainer gave up."""
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rollout.batches import Batch, Sample
+from rollout.errors import NotLearnable
 from rollout.learner.learner import Update
 from rollout.learner.loss import Clip, clipped, kl, logprobs_at, policy_loss
 from sandbox.aio import in_thread
@@ -68,15 +69,17 @@ class Grpo:
             return Update(publish=False, metrics={**metrics, "learned": 0.0})
         self._load()
         for _ in range(self.rule.epochs):
-            metrics.update(self._step(samples))
+            metrics.update(self._step(batch.id, samples))
         weights = self._save(batch.id)
         return Update(publish=True, weights=weights, checkpoint=str(weights), metrics={**metrics, "learned": 1.0})
 
-    def _step(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """One optimiser step over all samples; the loss of each is divided by the tokens of all, so that lengths count equally."""
+    def _step(self, batch: str, samples: Sequence[Sample]) -> dict[str, float]:
+        """One optimiser step over all samples; the loss of each is divided by the tokens of all, so that lengths count equally.
+        NotLearnable, naming the trajectories, where a loss or the gradient is not finite: no step is made then."""
         count = sum(len(_trained(sample)) for sample in samples)
         sums: dict[str, float] = dict.fromkeys(("loss", "kl", "clipped", "engine_gap"), 0.0)
         self._optimizer.zero_grad()
+        broken: list[str] = []
         for sample in samples:
             tokens, places, old = self._tensors(sample)
             new = self._logprobs(self._model, tokens, places)
@@ -87,15 +90,31 @@ class Grpo:
                 divergence = kl(new, reference)
                 loss = loss + self.rule.kl_weight * divergence
                 sums["kl"] += divergence.sum().item()
+            if not bool(self._torch.isfinite(loss).all()):
+                broken.append(sample.trajectory.id)
+                continue
             (loss.sum() / count).backward()
             sums["loss"] += loss.sum().item()
             sums["clipped"] += clipped(new, old, sample.advantage, self.rule.clip).sum().item()
             sums["engine_gap"] += (new - old).abs().sum().item()  # beyond what updates explain: the two compute differently
         norm = self._torch.nn.utils.clip_grad_norm_(self._model.parameters(), self.rule.max_grad_norm)
-        if not bool(self._torch.isfinite(norm)):
-            raise ArithmeticError(f"the gradient is {norm.item()}: no step was made")
+        if broken or not bool(self._torch.isfinite(norm)):
+            raise self._not_learnable(batch, broken, norm.item())
         self._optimizer.step()
         return {**{name: value / count for name, value in sums.items()}, "grad_norm": norm.item()}
+
+    def _not_learnable(self, batch: str, broken: Sequence[str], norm: float) -> NotLearnable:
+        self._optimizer.zero_grad()
+        if broken:
+            more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
+            what = f"the loss of {', '.join(broken[:3])}{more} is not finite"
+            where = "look at their rewards and logprobs in the run's trajectories.jsonl; where these are finite, "
+        else:
+            what, where = f"every loss is finite, and the gradient is {norm}", ""
+        return NotLearnable(
+            f"no step was made of {batch}: {what}",
+            fix=f"{where}the weights have grown out of bounds: begin again from an earlier checkpoint with a lower --learning-rate",
+        )
 
     def _tensors(self, sample: Sample) -> tuple[Any, Any, Any]:
         """The tokens, the places of those that are trained, and the engine's logprobs of these."""

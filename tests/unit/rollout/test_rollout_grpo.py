@@ -14,7 +14,7 @@ import pytest
 
 from rollout.batches import Batch, Sample
 from rollout.engines.weights import fits, shapes_of
-from rollout.errors import EngineLost
+from rollout.errors import EngineLost, NotLearnable
 from rollout.groups import advantages
 from rollout.learner.grpo import Grpo, GrpoRule
 from rollout.learner.loss import Clip, clipped, kl, logprobs_at, policy_loss
@@ -196,6 +196,24 @@ async def test_nothing_to_learn_is_no_update(torch: Any, model: Path, tmp_path: 
     assert not (await learner.update(batch(sample("flat", tokens, (0, 1, 1), told, 0.0)))).publish
     assert not (await learner.update(batch(sample("masked", tokens, (0, 0, 0), told, 1.0)))).publish
     assert not (tmp_path / "checkpoints").exists()
+
+
+async def test_what_is_not_finite_is_named_and_makes_no_step(torch: Any, model: Path, tmp_path: Path) -> None:
+    tokens, mask = (1, 2, 3), (0, 1, 1)
+    told = probabilities(torch, model, tokens)
+    good = sample("good", tokens, mask, told, 1.0)
+    learner = Grpo(model, folder=tmp_path / "checkpoints", rule=GrpoRule(learning_rate=1e-2))
+
+    for advantage, logprobs in ((math.nan, told), (-1.0, (-1e5, -1e5))):  # no number; a ratio beyond all numbers
+        bad = sample("bad-7", tokens, mask, logprobs, advantage)
+        with pytest.raises(NotLearnable, match=r"no step was made of b9: the loss of bad-7 is not finite.*--learning-rate"):
+            await learner.update(batch(good, bad, name="b9"))
+    assert not (tmp_path / "checkpoints").exists()
+
+    update = await learner.update(batch(good, sample("other", tokens, mask, told, -0.5)))  # from the weights as they were
+    fresh = Grpo(model, folder=tmp_path / "fresh", rule=GrpoRule(learning_rate=1e-2))
+    same = await fresh.update(batch(good, sample("other", tokens, mask, told, -0.5)))
+    assert update.metrics == same.metrics
 
 
 async def test_the_last_checkpoints_stay(torch: Any, model: Path, tmp_path: Path) -> None:
