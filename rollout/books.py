@@ -15,6 +15,7 @@ from rollout.journal import Journal, Outcome
 from rollout.meter import Meter
 from rollout.meters.events import Events
 from rollout.record import Trajectory
+from rollout.selection.selector import Selector
 from rollout.terms import State
 from rollout.watchdog import Patience
 from sandbox.clock import SystemClock
@@ -64,6 +65,7 @@ class Books:
     planner: Planner
     journal: Journal
     meter: Meter
+    selector: Selector | None = None
     events: Events = field(default_factory=lambda: Events(SystemClock(), on=False))  # none are kept where nobody asks for meters
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     accounts: Accounts = field(default_factory=Accounts)

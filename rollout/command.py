@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from rollout.folders import folder_of
 from sandbox.cli import output
 from sandbox.cli.options import Home, Json, load
 from sandbox.cli.running import run as run_to_end
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 app = App(name="rollout", help="Run trajectories over a pool, and train on none that is not cleared.")
 
 app.command("rollout.advice.calc_command:app", name="calc")
-app.command("rollout.recipes.command:learn", name="learn")
-app.command("rollout.recipes.command:contamination", name="contamination")
+app.command("rollout.meters.command:trajectory_map", name="map")
+app.command("rollout.meters.command:measure", name="measure")
+app.command("rollout.meters.command:triage", name="triage")
 
 COUNT = Number(gte=1)
 SHARE = Number(gte=0, lte=1)
@@ -52,6 +54,14 @@ def run(
     keep_flat: Annotated[bool, Parameter(negative="", help="Ship groups in which all rewards are equal, too.")] = False,
     contaminate: Annotated[float, Parameter(validator=SHARE, help="Share of trajectories whose leak the reset misses.")] = 0.0,
     alarm: Annotated[float, Parameter(validator=SHARE, help="Share of quarantined trajectories that stops the run.")] = 0.5,
+    select: Annotated[bool, Parameter(negative="", help="Scout tasks; whole groups only for those in the middle band.")] = False,
+    scouts: Annotated[int, Parameter(validator=COUNT, help="Trajectories that estimate a task's success.")] = 3,
+    band: Annotated[tuple[float, float], Parameter(help="Success rates worth training on.")] = (0.2, 0.8),
+    revisit: Annotated[
+        int, Parameter(validator=Number(gte=0), help="Decisions between looks at a task beyond the band; 0: never.")
+    ] = 10,
+    judge_again: Annotated[float, Parameter(validator=SHARE, help="Share of trajectories that are judged twice.")] = 0.0,
+    meters: Annotated[bool, Parameter(help="Measure lines, power and memory while it runs.")] = True,
     branch_turn: Annotated[int, Parameter(validator=Number(gte=0), help="Fork a group's members after this many turns.")] = 0,
     split: Annotated[Literal["train", "held-out"], Parameter(help="Which tasks.")] = "train",
     task: Annotated[tuple[str, ...], Parameter(help="Only these tasks; may be repeated.", negative="")] = (),
@@ -99,6 +109,12 @@ def run(
         keep_flat=keep_flat,
         contaminate=contaminate,
         alarm=alarm,
+        select=select,
+        scouts=scouts,
+        band=band,
+        revisit=revisit,
+        judge_again=judge_again,
+        meters=meters,
         branch_turn=branch_turn,
         split=split,
         tasks=task,
@@ -139,7 +155,7 @@ def why(
     from rollout.admission.planner import decisions
     from rollout.report import decisions_table
 
-    folder = _folder(load(home).home, run)
+    folder = folder_of(load(home).home, run)
     found = decisions(folder / "decisions.jsonl", task)
     if json:
         output.print_json({"run": folder.name, "task": task, "decisions": found})
@@ -163,7 +179,7 @@ def export(
     """
     from rollout.export import to_parquet
 
-    written = to_parquet(_folder(load(home).home, run) / "trajectories.jsonl", folder)
+    written = to_parquet(folder_of(load(home).home, run) / "trajectories.jsonl", folder)
     if json:
         output.print_json(written)
     else:
@@ -187,25 +203,12 @@ def query(
     from rollout.export import query as ask
     from rollout.report import rows_table
 
-    columns, rows = ask(_folder(load(home).home, run) / "trajectories.jsonl", sql)
+    columns, rows = ask(folder_of(load(home).home, run) / "trajectories.jsonl", sql)
     if json:
         output.print_json({"columns": columns, "rows": rows})
     else:
         output.show(rows_table(columns, rows))
     return 0
-
-
-def _folder(home: Path, run: str) -> Path:
-    """Return a run's folder, the latest one when none is named."""
-    from sandbox.errors import RecordMissing
-
-    top = home / "rollouts"
-    if run:
-        return top / run
-    runs = sorted((p for p in top.glob("*") if p.is_dir()), key=lambda p: p.stat().st_mtime)
-    if not runs:
-        raise RecordMissing(f"there is no run in {top}", fix="`autoclave rollout run` makes one")
-    return runs[-1]
 
 
 async def _run(options: Options, settings: Settings, *, connect: bool) -> dict[str, Any]:

@@ -23,18 +23,24 @@ class Gate:
         self._refused = ""  # the last refusal, so that one stretch of saturation counts once
         self.why = ""
 
-    async def next(self) -> tuple[TaskSpec, Decision]:
-        """Wait until a group may start and return its task."""
+    async def next(self) -> tuple[TaskSpec, Decision] | None:
+        """Wait until a group may start and return its task; None when selection finds none worth one."""
         board, books = self._parts.board, self._books
         while True:
             board.changed.clear()
             if (why := self._closed()) == "":
-                task, decision = books.planner.choose(version=self._parts.engine.version)
-                if (why := self._saturated(decision)) == "":
-                    books.planner.admitted(task, decision)
-                    self.why = self._refused = ""
-                    return task, decision
-                self._refuse(why)
+                among = None if books.selector is None else books.selector.candidates()
+                if among is not None and not among:
+                    if not books.selector.waits:  # type: ignore[union-attr]
+                        return None
+                    why = "scouts are out: what they find decides what is worth a group"
+                else:
+                    task, decision = books.planner.choose(version=self._parts.engine.version, among=among)
+                    if (why := self._saturated(decision)) == "":
+                        books.planner.admitted(task, decision)
+                        self.why = self._refused = ""
+                        return task, decision
+                    self._refuse(why)
             self.why = why
             await board.changed.wait()
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 
 from rollout.record import Trajectory
+from rollout.selection.selector import Purpose
 from sandbox.model import TaskSpec
 
 TOO_SMALL = "fewer than {least} members survived"
 FLAT = "all rewards are equal"
+SCOUTED = "a scout: it was spent on the estimate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,7 @@ class Group:
     task: TaskSpec
     size: int
     began: float
+    purpose: Purpose = Purpose.TRAIN
     survivors: dict[int, Trajectory] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
 
@@ -75,6 +78,8 @@ class Group:
 
 def refusal(group: Group, rule: GroupRule) -> str | None:
     """Return why a final group cannot ship, None when it can."""
+    if group.purpose is Purpose.SCOUT:
+        return SCOUTED
     if len(group.survivors) < rule.min_survivors:
         return TOO_SMALL.format(least=rule.min_survivors)
     rewards = [t.reward for t in group.survivors.values()]

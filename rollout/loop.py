@@ -29,6 +29,7 @@ from rollout.meters.power import PowerMeter
 from rollout.meters.sampler import Sampler
 from rollout.running.board import Phase
 from rollout.running.runner import Parts
+from rollout.selection.selector import Purpose
 from rollout.watchdog import Watchdog
 from sandbox.aio import run_shielded
 
@@ -178,16 +179,24 @@ class RolloutLoop:
         """Start groups one after the other, each when the gate lets it."""
         plan = self.books.plan
         try:
-            for number in range(plan.groups):
-                task, decision = await self._gate.next()
-                self.books.events.note("select", group=f"{plan.run}-{number}", task=task.id, family=task.family)
+            number = trained = 0
+            while trained < plan.groups and (chosen := await self._gate.next()) is not None:
+                task, decision = chosen
+                selector = self.books.selector
+                purpose = Purpose.TRAIN if selector is None else selector.chose(task.id)
+                trained += purpose is Purpose.TRAIN
+                self.books.events.note(
+                    "select", group=f"{plan.run}-{number}", task=task.id, family=task.family, purpose=purpose.value
+                )
                 group = Group(
                     id=f"{plan.run}-{number}",
                     number=number,
                     task=task,
-                    size=plan.group_rule.size,
+                    size=plan.group_rule.size if selector is None or purpose is Purpose.TRAIN else selector.rule.scouts,
                     began=self.parts.clock.monotonic(),
+                    purpose=purpose,
                 )
+                number += 1
                 self._outstanding += 1
                 for index in range(group.size):  # counted from now on, not from when its task first runs
                     self.parts.board.enter(f"{group.id}-{index}", Phase.SESSION)
@@ -207,12 +216,15 @@ class RolloutLoop:
 
     async def _group(self, group: Group, priority: int) -> None:
         """Run all members to their end; one that fails changes no other."""
-        if self.books.plan.branch_turn and group.size > 1:
+        if self.books.plan.branch_turn and group.size > 1 and group.purpose is Purpose.TRAIN:
             await self._branching.run(group, priority)
         else:
             async with asyncio.TaskGroup() as members:
                 for index in range(group.size):
                     members.create_task(self._members.run(group, index, priority), name=f"member {group.id}-{index}")
+        if self.books.selector is not None:
+            went = [bool(record.success) for record in group.survivors.values()]
+            self.books.selector.observed(group.task.id, went, purpose=group.purpose)
         kept = await self.delivery.closed(group)
         self.books.events.note("final", group=group.id, kept=kept)
         if not kept:

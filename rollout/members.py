@@ -74,6 +74,7 @@ class Members:
             environment=plan.environment,
             task=group.task,
             priority=priority,
+            purpose=group.purpose.value,
             seed=plan.seed * 1_000_003 + group.number * 10_007 + index * 101 + attempt,
         )
 

@@ -24,6 +24,7 @@ from rollout.policies.tokens import Tokenizer
 from rollout.running.board import Board
 from rollout.running.runner import Bounds, Leave, Parts, as_scored, shaped
 from rollout.running.tooling import Tooling, dependency
+from rollout.selection.selector import SelectionRule, Selector
 from rollout.terms import Late
 from rollout.tools import tools_for
 from sandbox.errors import EnvironmentInvalid
@@ -69,6 +70,10 @@ class Options:
     style: str = "json"
     meters: bool = True
     sample_s: float = 1.0  # between two looks at the lines
+    select: bool = False  # scout tasks, and give whole groups only to those in the middle band
+    scouts: int = 3
+    band: tuple[float, float] = (0.2, 0.8)
+    revisit: int = 10
     judge_again: float = 0.0  # share of trajectories that are judged twice
     size: int = 4  # namespaces
     slots: int = 8  # of the model
@@ -164,6 +169,10 @@ def bounds_of(options: Options) -> Bounds:
     )
 
 
+def selection_of(options: Options) -> SelectionRule:
+    return SelectionRule(scouts=options.scouts, band=options.band, revisit=options.revisit)
+
+
 def books_of(plan: Plan, environment: Any, options: Options, *, folder: Path, clock: Clock) -> Books:
     folder.mkdir(parents=True, exist_ok=True)
     planner = Planner(tasks_of(environment, options), log=folder / "decisions.jsonl")
@@ -172,6 +181,7 @@ def books_of(plan: Plan, environment: Any, options: Options, *, folder: Path, cl
         planner=planner,
         journal=Journal(folder / "trajectories.jsonl", clock),
         meter=Meter(clock),
+        selector=Selector(tasks_of(environment, options), rule=selection_of(options)) if options.select else None,
         events=Events(clock, folder / EVENTS, on=options.meters),
     )
 

@@ -57,6 +57,7 @@ def summarise(
         "stale_share": _share(counts[State.STALE], len(records)),
         "memory_peak_mb": (measured["memory"] or {}).get("sum_of_known_mb"),
         **{name: found for name, found in measured.items() if name != "percentiles"},
+        "selection": books.selector.shown() if books.selector else None,
         "contaminated": len(books.contaminated),
         "contamination_by": contamination(records, books.contaminated),
         "reasons": accounts.why(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -50,14 +50,18 @@ class Planner:
         self._log = log
         self._number = 0
 
-    def choose(self, *, version: int) -> tuple[TaskSpec, Decision]:
-        """Return the task to look at next; nothing is counted until `admitted`."""
+    def choose(self, *, version: int, among: Collection[str] | None = None) -> tuple[TaskSpec, Decision]:
+        """Return the task to look at next, of those in `among` where it is given; nothing is counted until `admitted`. A family's
+        floor holds only for what is offered."""
         due = self._due()
+        offered = [(index, task) for index, task in enumerate(self._tasks) if among is None or task.id in among]
         ranked = sorted(
-            ((self.score(task, version=version), index, task) for index, task in enumerate(self._tasks)),
+            ((self.score(task, version=version), index, task) for index, task in offered),
             key=lambda entry: (-sum(entry[0].values()), entry[1]),
         )
-        eligible = [entry for entry in ranked if due is None or entry[2].family == due]
+        eligible = [entry for entry in ranked if entry[2].family == due] or ranked
+        if due is not None and eligible[0][2].family != due:
+            due = None
         parts, _, task = eligible[0]
         after = next((entry for entry in ranked if entry[2] is not task), None)
         return task, Decision(

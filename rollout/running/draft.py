@@ -27,6 +27,7 @@ class Ticket:
     task: TaskSpec
     priority: int = 0
     seed: int | None = None
+    purpose: str = "train"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -159,6 +160,7 @@ class Draft:
             planted=self.planted,
             retries=self.budget.spent[Spend.RETRY],
             alternatives=self.budget.spent[Spend.EXPLORE],
+            extra={"purpose": ticket.purpose},
             started=self.started,
             began=self.began,
             teardown_at=self.teardown_at,

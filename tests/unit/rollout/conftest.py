@@ -29,6 +29,7 @@ from rollout.policies.tokens import ByteTokenizer
 from rollout.running.board import Board
 from rollout.running.runner import Bounds, Parts
 from rollout.running.tooling import Tooling, dependency
+from rollout.selection.selector import Selector
 from rollout.tools.tool import Observation, text_schema
 from rollout.watchdog import Patience
 from sandbox.ledger import open_ledger
@@ -120,6 +121,7 @@ class Rollout:
             trajectory_s=FOREVER, generate_s=FOREVER, score_s=FOREVER, session_wait_s=FOREVER, release_s=FOREVER
         )  # time flies in these tests, and the ledger's disk is a real one: only what a test sets may run out
         self.meters: Events | None = None
+        self.selector: Selector | None = None
         self.engine: ScriptedEngine
         self.loop: RolloutLoop
         self.books: Books
@@ -151,6 +153,7 @@ class Rollout:
             planner=Planner(self.tasks, log=self.home / "decisions.jsonl"),
             journal=Journal(self.home / "trajectories.jsonl", self.clock),
             meter=Meter(self.clock),
+            selector=self.selector,
             events=self.meters or Events(self.clock, on=False),
         )
         async with open_ledger(self.home / "ledger.sqlite", durability="normal", clock=self.clock) as ledger:
