@@ -53,6 +53,7 @@ async def drive(
 
 
 async def _update(loop: RolloutLoop, learner: Learner, batch: Batch, driven: Driven, limit_s: float) -> None:
+    began = loop.parts.clock.monotonic()
     try:
         async with asyncio.timeout(limit_s):
             with loop.books.meter.stage("optimisation"):
@@ -65,6 +66,7 @@ async def _update(loop: RolloutLoop, learner: Learner, batch: Batch, driven: Dri
         return
     name = f"{batch.id}-update"
     await loop.parts.pool.record_update(name, batches=[batch.id], checkpoint=update.checkpoint)
+    loop.books.events.note("update", update=name, batch=batch.id, began=began, publish=update.publish, metrics=dict(update.metrics))
     driven.updates.append(name)
     driven.metrics.append({"update": name, "reward": _mean_reward(batch), **update.metrics})
     if not update.publish:
