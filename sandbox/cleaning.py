@@ -13,6 +13,7 @@ from sandbox.aio import in_thread
 from sandbox.errors import AutoclaveError
 from sandbox.model import Snapshot, SnapshotId
 from sandbox.plugins import Group
+from sandbox.pool.retention import of_a_session
 from sandbox.ports import Ledger
 from sandbox.runtimes.docker.labels import identity_in
 from sandbox.runtimes.docker.leftovers import forget
@@ -79,7 +80,7 @@ async def _superseded(settings: Settings, ledger: Ledger, known: Sequence[Snapsh
     needed = {
         s.id
         for s in known
-        if s.id in in_use or (s.environment in living and not _of_a_session(s)) or current.get(names.get(s.environment, "")) is None
+        if s.id in in_use or (s.environment in living and not of_a_session(s)) or current.get(names.get(s.environment, "")) is None
     }
     by_id = {s.id: s for s in known}
     for snapshot in [by_id[i] for i in needed]:
@@ -88,11 +89,6 @@ async def _superseded(settings: Settings, ledger: Ledger, known: Sequence[Snapsh
             needed.add(parent)
             parent = by_id[parent].parent
     return [s for s in known if s.id not in needed], tuple(kept)
-
-
-def _of_a_session(snapshot: Snapshot) -> bool:
-    """A session forks what it saved while it lives; a golden has no parent, and a task's start state names its task."""
-    return snapshot.parent is not None and snapshot.task is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,5 +31,10 @@ class PoolLimits:
     rebuilds: int = 2
     session_snapshots: int = 32
     upkeep_s: float = 1.0
+    retention_s: float = 60.0  # how often snapshots of ended sessions are looked for
+    snapshot_grace_s: float = 600.0  # how long one stays that nobody needs: more than a fork takes that is on its way
+    evidence_every_s: float = 3600.0
+    evidence_s: float = 30 * 86_400.0  # `autoclave gc` has the same for what it deletes
+    keep_checks: int = 1000
     seal_every_s: float = 3600.0
     duty_backoff_s: float = 60.0

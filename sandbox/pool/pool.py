@@ -24,6 +24,7 @@ from sandbox.pool.members import Namespace, Ports, Prepared
 from sandbox.pool.preparation import Preparer
 from sandbox.pool.reconcile import Reconciler, Settled
 from sandbox.pool.reset import Resetter
+from sandbox.pool.retention import OldEvidence, SpentSnapshots
 from sandbox.pool.session import Session
 from sandbox.pool.sharing import Sharing
 from sandbox.pool.shipping import Shipping
@@ -99,7 +100,9 @@ class Pool:
         retirement = Retirement(
             self._ports, resetter=self._resetter, leasing=self._leasing, crew=self._crew, environments=self._all
         )
-        self._upkeep.start([self._spares, expiry, self._rechecks, retirement, self._seals, self._sharing])
+        spent = SpentSnapshots(self._ports, preparer=self._preparer, leasing=self._leasing, environments=self._all)
+        retention = (spent, OldEvidence(self._ports))
+        self._upkeep.start([self._spares, expiry, self._rechecks, retirement, self._seals, self._sharing, *retention])
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

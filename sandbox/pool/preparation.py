@@ -67,7 +67,7 @@ class Preparer:
 
         baseline = await self._baseline(environment, golden, again=again, broken=broken)
         if second is not None:
-            await self._remove(second)
+            await self.remove(second)
         shares = environment.spec.isolation.shares
         whole = await self._ports.ledger.baseline(shared_baseline.of_instance(baseline.key)) if shares else None
         start = StartState(snapshot=golden, baseline=baseline, instance=whole)
@@ -174,7 +174,7 @@ class Preparer:
             raise broken  # readings of a golden that somebody changed would be a baseline of that change
         async with AsyncExitStack() as stack:
             rebuilt = await again()
-            stack.push_async_callback(self._remove, rebuilt)  # a second time does no harm
+            stack.push_async_callback(self.remove, rebuilt)  # a second time does no harm
             if environment.spec.isolation.shares:
                 return await shared_baseline.record(self._ports, environment, snapshot, rebuilt, key=key, parts=parts)
             first = await self._fresh(stack, environment, snapshot)
@@ -203,7 +203,8 @@ class Preparer:
         stack.push_async_callback(instance.close)
         return instance
 
-    async def _remove(self, snapshot: Snapshot) -> None:
+    async def remove(self, snapshot: Snapshot) -> None:
+        """Remove the directories of a forgotten snapshot that no other one shares."""
         kept = {directory.layers for known in await self._ports.ledger.snapshots() for directory in known.dirs}
         for sealed in snapshot.dirs:
             if sealed.layers not in kept:

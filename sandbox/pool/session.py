@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
@@ -83,6 +83,11 @@ class Session:
     @property
     def environment(self) -> str:
         return self.namespace.environment.name
+
+    @property
+    def saved(self) -> Collection[SnapshotId]:
+        """The snapshots that this session may fork."""
+        return self._saved.keys()
 
     @property
     def has_expired(self) -> bool:
