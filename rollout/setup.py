@@ -26,7 +26,7 @@ from rollout.running.runner import Bounds, Leave, Parts, as_scored, shaped
 from rollout.running.tooling import Tooling, dependency
 from rollout.selection.selector import SelectionRule, Selector
 from rollout.terms import Late
-from rollout.tools import tools_for
+from rollout.tools import Tool, tools_for
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import TaskSpec
 from sandbox.ports import Clock
@@ -196,13 +196,15 @@ def parts_of(
     tokenizer: Tokenizer,
     clock: Clock,
     leave: Leave | None = None,
+    change_tools: Callable[[Sequence[Tool]], Sequence[Tool]] = tuple,
+    line: int = 0,
 ) -> Parts:
-    """Put together what all trajectories share."""
+    """Put together what all trajectories share. `line` is how many may wait at each dependency, by the plan where it is 0."""
     bounds = bounds_of(options)
     if engine.context is not None:  # what the engine cannot take is a limit of the trajectory, not a fault of its request
         bounds = replace(bounds, total_tokens=min(bounds.total_tokens, engine.context))
-    tools = tools_for(environment.spec)
-    line = plan.sync.outstanding * plan.group_rule.size  # whoever is admitted finds a place in line
+    tools = change_tools(tools_for(environment.spec))
+    line = line or plan.sync.outstanding * plan.group_rule.size  # whoever is admitted finds a place in line
     owner, tool_limit = f"environment {plan.environment}", options.tool_limit or options.size
     limits = Limits(
         [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,6 +14,7 @@ from rollout.meters.sampler import TRAINER
 
 GROWS = 0.05  # waiters a second, at least, that count as growth
 WINDOWS = 3  # stretches of the samples, in each of which a growing line grows
+HELD_FOR = {"model": "generation", "judge": "judges", "teardown": "environments", "reset": "environments"}
 LEAST = 9  # samples below which nothing is said
 
 
@@ -96,9 +98,25 @@ def bottleneck(found: Sequence[Trend]) -> Trend | None:
     return max(inner or growing, key=lambda t: t.slope, default=None)
 
 
-def advice(found: Sequence[Trend]) -> dict[str, Any]:
-    """Name exactly one stage, or none, and say what would make it worse."""
+def held_by(events: Sequence[Event]) -> dict[str, float]:
+    """What the places among the sessions were held for, as shares of them: the model, a tool, the judge, ending, or (`reset`) a
+    namespace that was not ready yet."""
+    sums: Counter[str] = Counter()
+    for event in events:
+        if event["kind"] != "lines" or "session" not in event["lines"]:
+            continue
+        seen = {name: n for name, n in event.get("phases", {}).items() if name in HELD_FOR or name.startswith("tool:")}
+        sums.update(seen)
+        sums["reset"] += max(0, event["lines"]["session"]["held"] - sum(seen.values()))
+    whole = sum(sums.values())
+    return {name: round(count / whole, 4) for name, count in sums.most_common() if count} if whole else {}
+
+
+def advice(found: Sequence[Trend], events: Sequence[Event] = ()) -> dict[str, Any]:
+    """Name exactly one stage, or none, and say what would make it worse. Where only the sessions' own line grows, it is the stage
+    for which most of their time is held."""
     one = bottleneck(found)
+    held = held_by(events)
     lines = [
         {
             "line": t.name,
@@ -112,13 +130,17 @@ def advice(found: Sequence[Trend]) -> dict[str, Any]:
         for t in found
     ]
     if one is None:
-        return {"add_capacity_to": None, "line": None, "why": "no line grows", "lines": lines}
-    return {"add_capacity_to": one.stage, "line": one.name, "why": _why(one), "lines": lines}
+        return {"add_capacity_to": None, "line": None, "why": "no line grows", "held_by": held, "lines": lines}
+    stage, grows = one.stage, f"the line before {one.name} grows by {one.slope:g} a second"
+    if one.name == "session" and held:
+        most, share = next(iter(held.items()))
+        stage = HELD_FOR.get(most, "environments")
+        grows += f", and {share:.0%} of what holds the sessions is {most}"
+    return {"add_capacity_to": stage, "line": one.name, "why": _why(stage, grows), "held_by": held, "lines": lines}
 
 
-def _why(one: Trend) -> str:
-    grows = f"the line before {one.name} grows by {one.slope:g} a second"
-    match one.stage:
+def _why(stage: str, grows: str) -> str:
+    match stage:
         case "environments":
             return f"{grows}: more generation would only make it longer"
         case "optimisation":

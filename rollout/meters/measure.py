@@ -74,7 +74,7 @@ def measure(evidence: Evidence) -> dict[str, Any]:
         by_kind(records),
         staleness(evidence.records, evidence.outcomes, evidence.events),
         cost_per_accepted(records, evidence.outcomes, wall_s=wall_s, gpus=evidence.gpus),
-        advice(found),
+        advice(found, evidence.events),
         environment_timings(records, evidence.activity),
         memory(records, evidence.events, evidence.told),
         energy(evidence.events),

@@ -10,7 +10,6 @@ from typing import Any
 from rollout.errors import EngineLost
 from rollout.meters.events import Events
 from rollout.meters.power import PowerMeter
-from rollout.running.board import Phase
 from rollout.running.runner import Parts
 from sandbox.aio import in_thread, run_shielded
 
@@ -40,11 +39,10 @@ class Sampler:
     async def sample(self) -> None:
         """Take one sample."""
         parts = self._parts
-        board = parts.board
         self._events.note(
             "lines",
             lines=parts.limits.lines() | {TRAINER: {"waiting": self._ready(), "held": 0, "taken": 0}},
-            phases={phase.value: count for phase in Phase if (count := board.count(phase))},
+            phases=parts.board.counts(),
             cpu_s=round(sum(os.times()[:4]), 2),
         )
         try:

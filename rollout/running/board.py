@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
@@ -71,8 +72,10 @@ class Board:
         """Trajectories that hold or want a session."""
         return sum(phase in HOLDING for phase, _, _ in self._places.values())
 
-    def count(self, phase: Phase) -> int:
-        return sum(each is phase for each, _, _ in self._places.values())
+    def counts(self) -> dict[str, int]:
+        """How many trajectories are in each phase; in a tool, by its name."""
+        names = (f"tool:{detail}" if phase is Phase.TOOL else phase.value for phase, detail, _ in self._places.values())
+        return dict(Counter(names))
 
     @property
     def quiet_s(self) -> float:
