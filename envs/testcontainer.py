@@ -84,7 +84,7 @@ def _read(container: Any, problems: list[str]) -> dict[str, Any]:
     if container._network is not None:
         problems.append("with_network: an instance has a network of its own; make one environment of each container")
     found |= _kwargs(container._kwargs, problems)
-    ready = dict(_ready(container._wait_strategy, problems))
+    ready = ready_of(container._wait_strategy, problems)
     if ready:
         found["ready"] = ready
     return {name: value for name, value in found.items() if value or value is False}
@@ -143,6 +143,18 @@ def _kwargs(kwargs: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     return found
 
 
+def ready_of(strategy: Any, problems: list[str]) -> dict[str, Any]:
+    """Return the option `ready` for a wait strategy and all its parts: one condition of each kind, within the longest of their
+    limits. What cannot be waited for is added to `problems`."""
+    found: dict[str, Any] = {}
+    for key, value in _ready(strategy, problems):
+        if key == "limit_s":
+            found[key] = max(value, found.get(key, value))
+        elif found.setdefault(key, value) != value:
+            problems.append(f"waiting_for: of {key} only one is waited for, not both {found[key]!r} and {value!r}; see `ready`")
+    return found
+
+
 def _ready(strategy: Any, problems: list[str]) -> Iterator[tuple[str, Any]]:
     if strategy is None:
         return
@@ -162,7 +174,14 @@ def _ready(strategy: Any, problems: list[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _log(strategy: Any) -> Any:
-    yield "log", strategy._message.pattern if isinstance(strategy._message, re.Pattern) else str(strategy._message)
+    said = strategy._message
+    yield "log", said.pattern
+    if said.flags & ~re.MULTILINE != re.compile(said.pattern).flags & ~re.MULTILINE:
+        return "the flags of its regular expression are lost: write them into it, as in (?i)"
+    if not said.flags & re.MULTILINE and re.search(r"[\^$]", said.pattern):
+        return "^ and $ are the ends of lines here: give re.MULTILINE, or use neither"
+    if strategy._predicate_streams_and:
+        return "stdout and stderr are searched together"
     return "only one occurrence is waited for" if strategy._times != 1 else ""
 
 
