@@ -64,6 +64,11 @@ class LoadedEnvironment:
         spec = dataclasses.replace(self.spec, reset=reset)
         return LoadedEnvironment(dataclasses.replace(self._definition, spec=spec))
 
+    def with_check(self, **policy: Any) -> LoadedEnvironment:
+        """Return the same environment checked otherwise: `policy` sets fields of CheckPolicy."""
+        spec = dataclasses.replace(self.spec, check=dataclasses.replace(self.spec.check, **policy))
+        return LoadedEnvironment(dataclasses.replace(self._definition, spec=spec))
+
 
 def load(path: Path | str) -> LoadedEnvironment:
     """Read an environment's directory (or its file). Raises EnvironmentInvalid with every problem."""

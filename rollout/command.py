@@ -23,6 +23,7 @@ app = App(name="rollout", help="Run trajectories over a pool, and train on none 
 
 app.command("rollout.advice.calc_command:app", name="calc")
 app.command("rollout.pilot.command:app", name="pilot")
+app.command("rollout.study.command:app", name="study")
 app.command("rollout.meters.command:trajectory_map", name="map")
 app.command("rollout.meters.command:measure", name="measure")
 app.command("rollout.meters.command:triage", name="triage")

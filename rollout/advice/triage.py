@@ -29,7 +29,7 @@ def triage(evidence: Evidence, *, device_mb: float | None = None) -> dict[str, A
     served = sum(t.service_s for r in evidence.records.values() for t in r.own_turns)
     slots = evidence.dependencies.get("model", {}).get("limit")
     idle = 1 - served / (evidence.wall_s * slots) if slots and evidence.wall_s else None
-    varied, groups = _signal(evidence.records)
+    varied, groups = signal_of(evidence.records)
     used = None
     if device_mb and (parts := [told["categories_mb"][n] for n in ("weights", "optimizer", "activations", "kv_cache")]):
         known = [p for p in parts if p is not None]
@@ -77,7 +77,7 @@ def _union(stretches: list[tuple[float, float]]) -> float:
     return total
 
 
-def _signal(records: Mapping[str, Trajectory]) -> tuple[int, int]:
+def signal_of(records: Mapping[str, Trajectory]) -> tuple[int, int]:
     """How many groups had different rewards, of those with two rewards or more."""
     groups: dict[str, list[float]] = {}
     for record in records.values():

@@ -1,0 +1,60 @@
+"""What one configuration came to under one seed, written down so that a study can go on where it stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sandbox.errors import RecordMissing
+
+PLAN, MACHINE, CELLS = "plan.json", "environment.json", "cells"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """Figures of one training run and the evaluation after it; `run` and `evaluation` name the runs whose records they are from."""
+
+    configuration: str
+    seed: int
+    run: str
+    evaluation: str
+    trained_on: tuple[str, ...]  # tasks, selection's scouts included
+    evaluated_on: tuple[str, ...]
+    wall_s: float
+    gpu_hours: float | None  # None: no GPU was held
+    peak_memory_mb: float | None
+    energy_kwh: float | None
+    energy_how: str
+    accepted: int
+    informative_groups: int
+    solved: int  # held-out tasks
+    stale_share: float | None
+    contaminated: int
+    dominant: str | None
+    in_force: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def quality(self) -> float:
+        """The success rate on the held-out set."""
+        return self.solved / len(self.evaluated_on) if self.evaluated_on else 0.0
+
+
+def write(folder: Path, cell: Cell) -> None:
+    (folder / CELLS).mkdir(parents=True, exist_ok=True)
+    path = folder / CELLS / f"{cell.configuration}.{cell.seed}.json"
+    path.write_text(json.dumps(asdict(cell), indent=1, default=str), encoding="utf-8")
+
+
+def read(folder: Path) -> list[Cell]:
+    """Every cell of a study; RecordMissing where it has none."""
+    paths = sorted((folder / CELLS).glob("*.json"))
+    if not paths:
+        raise RecordMissing(f"no run of a study lies in {folder}", fix="`autoclave rollout study run FILE` makes them")
+    found = []
+    for path in paths:
+        row = json.loads(path.read_text("utf-8"))
+        found.append(Cell(**{**row, "trained_on": tuple(row["trained_on"]), "evaluated_on": tuple(row["evaluated_on"])}))
+    return found
