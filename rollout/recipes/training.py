@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -17,6 +17,7 @@ from rollout.learner.grpo import Grpo, GrpoRule
 from rollout.loop import RolloutLoop
 from rollout.policies.tokens import Tokenizer
 from rollout.recipes.arms import Cell, Stage
+from rollout.record import Trajectory
 from rollout.setup import Options, books_of, parts_of, plan_of
 from rollout.terms import State
 from sandbox.ports import Clock
@@ -165,6 +166,16 @@ async def judge(recipe: Recipe, cell: Cell, updates: int, rig: Rig) -> dict[str,
         await drive(loop, None)
     if books.stopped:
         raise RolloutStopped(books.stopped)
-    judged = {record.task: 0 for record in books.records.values() if record.success is not None}
-    solved = [bool(record.success) for record in books.records.values() if record.success is not None]
-    return {"updates": updates, "success": round(fmean(solved), 4), "trajectories": len(solved), "tasks": len(judged)}
+    return {"updates": updates, **success_of(list(books.records.values()))}
+
+
+def success_of(records: Sequence[Trajectory]) -> dict[str, Any]:
+    """Return the share that is solved of those that have a reward: what infrastructure broke is no failure of the policy.
+    RolloutStopped where none has."""
+    judged = [record for record in records if record.reward is not None]
+    if not judged:
+        raise RolloutStopped(
+            f"none of {len(records)} held-out trajectories could be judged", fix="their reasons are in the run's records"
+        )
+    share = round(fmean(bool(record.success) for record in judged), 4)
+    return {"success": share, "trajectories": len(judged), "tasks": len({record.task for record in judged})}

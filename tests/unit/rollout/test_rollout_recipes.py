@@ -20,7 +20,8 @@ from rollout.recipes.intervals import analyse, harms, interval, protects
 from rollout.recipes.plot import Line, curves
 from rollout.recipes.report import experiment
 from rollout.recipes.solutions import SHARES, answers, command, errand
-from rollout.recipes.training import ERRANDS, Recipe, worlds
+from rollout.recipes.training import ERRANDS, Recipe, success_of, worlds
+from rollout.record import Trajectory
 from rollout.running.draft import Draft, Ticket
 from sandbox.model import Depth, Mismatch, NamespaceId, TaskSpec, Verdict, VerdictStatus
 from sandbox.testing import FakeClock
@@ -140,6 +141,16 @@ async def test_the_rate_decides_how_many_resets_miss_something_the_same_in_each_
     assert off == on
     assert len(off) / 400 == pytest.approx(0.5, abs=0.1)
     assert set(await marked(Arm.OFF, 0.1)) < set(off)
+
+
+def test_success_is_counted_among_those_that_were_judged() -> None:
+    def record(name: str, task: str, reward: float | None) -> Trajectory:
+        more = {"run": "r", "group": "g", "member": 0, "attempt": 0, "environment": "e", "family": "f"}
+        return Trajectory(id=name, task=task, reward=reward, success=bool(reward), **cast("Any", more))
+
+    found = success_of([record("a", "t1", 1.0), record("b", "t1", 0.0), record("c", "t2", 1.0), record("lost", "t3", None)])
+
+    assert found == {"success": pytest.approx(2 / 3, abs=1e-4), "trajectories": 3, "tasks": 2}
 
 
 def test_intervals_are_students() -> None:
