@@ -48,7 +48,7 @@ class VllmRule:
     gpu_share: float = 0.9  # of the GPU's memory
     cpu_cache_gib: int = 1  # of the KV cache, on a CPU
     publish_s: float = 600.0
-    stop_s: float = 30.0
+    stop_s: float = 10.0  # it has nothing to save
 
 
 class VllmEngine:

@@ -1,10 +1,19 @@
-"""One small model and one engine for all tests here: an engine takes up to a minute to start."""
+"""One small model, one engine and one server for all tests here: an engine takes up to a minute to start."""
 
 from __future__ import annotations
 
-import json
-import string
-from collections.abc import AsyncIterator, Callable
+import gc
+import os
+import runpy
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,42 +24,13 @@ import pytest_asyncio
 from rollout.engines.vllm import VllmEngine, VllmRule
 from sandbox.clock import SystemClock
 
-MARKS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-CONTEXT = 4096
+SMALL_MODEL = Path(__file__).parents[2] / "small_model.py"
+CONTEXT = 4096  # of the small model
 
 
 def build(directory: Path, *, seed: int = 1) -> Path:
-    """Write a random model of some 300,000 weights with a byte-level tokenizer."""
-    torch, transformers, tokenizers = (import_module(name) for name in ("torch", "transformers", "tokenizers"))
-    inner = tokenizers.Tokenizer(tokenizers.models.BPE())
-    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = tokenizers.decoders.ByteLevel()
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=len(alphabet) + len(MARKS), special_tokens=list(MARKS), initial_alphabet=alphabet, show_progress=False
-    )
-    inner.train_from_iterator([string.printable], trainer)
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|im_end|>", pad_token="<|endoftext|>")
-    tokenizer.chat_template = TEMPLATE
-    torch.manual_seed(seed)
-    config = transformers.Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=CONTEXT,
-        eos_token_id=tokenizer.eos_token_id,
-        dtype="float32",
-    )
-    transformers.Qwen2ForCausalLM(config).save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    assert json.loads((directory / "config.json").read_text())["dtype"] == "float32"
+    """Write a random model of some 300,000 weights."""
+    runpy.run_path(str(SMALL_MODEL))["build"](directory, seed=seed)
     return directory
 
 
@@ -74,6 +54,72 @@ def make_engine() -> Callable[[Path], VllmEngine]:
 async def engine(model: Path, make_engine: Callable[[Path], VllmEngine]) -> AsyncIterator[VllmEngine]:
     async with make_engine(model) as held:
         yield held
+    del held
+    _collect()
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """vLLM leaves its message context to the garbage collector, whose warning would be a later test's."""
+    yield
+    _collect()
+
+
+def _collect() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A `vllm serve` process on loopback."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def wait(self, limit_s: float) -> None:
+        """Until it answers; fail with what it said where it does not."""
+        until = time.monotonic() + limit_s
+        while time.monotonic() < until and self.process.poll() is None:
+            try:
+                with urllib.request.urlopen(f"{self.url}/health", timeout=5):
+                    return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.5)
+        pytest.fail(f"vllm serve did not come up: {self.log.read_text(errors='replace')[-3000:]}")
+
+
+@pytest.fixture(scope="session")
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Serves the small model with every interface that the HTTP engine knows."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    log = tmp_path_factory.mktemp("server") / "log"
+    options = ["--enable-scale-out", "--logprobs-mode", "processed_logprobs", "--dtype", "float32", "--enforce-eager"]
+    options += ["--max-model-len", str(CONTEXT), "--max-num-seqs", "4", "--host", "127.0.0.1", "--port", str(port)]
+    environ = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model), *options],
+            env=environ,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        made = Server(url=f"http://127.0.0.1:{port}", process=process, log=log)
+        made.wait(400)
+        yield made
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            process.wait(60)
 
 
 @pytest.fixture(scope="session")
