@@ -14,11 +14,12 @@ from probes.kinds import Options, digest_of_kind, read_options, resource_of
 from probes.probe import Findings, ProbeContext
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
-from sandbox.ports.container import ContainerState, ContainerView, HasContainers
+from sandbox.ports.container import SHARED, ContainerState, ContainerView, HasContainers
 
 PATHS = "changed paths/"
 FILES = "changed files/"
 _VOLUME = "volume "
+_MEMORY = "memory "
 
 
 class ContainerOptions(Options):
@@ -34,12 +35,14 @@ class ContainerOptions(Options):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerProbe:
-    """Reads the engine's list of changed files (their contents too, when deep), volumes, settings, mounts, restarts, exit codes."""
+    """Reads the engine's list of changed files (their contents too, when deep), volumes, settings, mounts, restarts, exit codes;
+    and memory, in an environment with a hook."""
 
     name: str
     resource: str
     options: ContainerOptions
     digest: str
+    hooked: bool = False  # its container can live on through resets, and what it holds in memory with it
 
     @property
     def depth(self) -> Depth:
@@ -65,6 +68,10 @@ class ContainerProbe:
             fields |= await self._inside(view, name, argv, context.limit_s)
         changes = await view.changes(contents=context.thorough)
         fields[PATHS] = self._listing({path: text.partition(" ")[0] for path, text in changes.items()})
+        if self.hooked:
+            for target, lines in (await view.memory()).items():
+                top = "" if target == SHARED else target
+                fields[f"{_MEMORY}{name_of(target)}/"] = self._listing(lines, top=top)
         if context.thorough:
             fields[FILES] = self._listing(changes)
             for target, lines in (await view.volumes()).items():
@@ -101,5 +108,9 @@ def create(spec: ProbeSpec, environment: EnvironmentSpec) -> ContainerProbe:
     """Make the probe of a container."""
     options = read_options(spec, ContainerOptions, environment)
     return ContainerProbe(
-        name=spec.name, resource=resource_of(spec, environment), options=options, digest=digest_of_kind(spec, options)
+        name=spec.name,
+        resource=resource_of(spec, environment),
+        options=options,
+        digest=digest_of_kind(spec, options) + (" with memory" if environment.reset.hook else ""),
+        hooked=bool(environment.reset.hook),
     )

@@ -8,6 +8,8 @@ from typing import Protocol, runtime_checkable
 
 from sandbox.model import NOTHING, ExecResult
 
+SHARED = "System V"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerState:
@@ -36,6 +38,10 @@ class ContainerView(Protocol):
 
     async def volumes(self) -> Mapping[str, Mapping[str, str]]:
         """Return every volume's contents by where it is mounted: kind, mode, owner, size and digest by path ("." is the top)."""
+
+    async def memory(self) -> Mapping[str, Mapping[str, str]]:
+        """Return what lies in mounted memory, by where it is mounted, in the same way; and under SHARED one entry for each kind of
+        System V object, with their number. Empty where it cannot be read: no hook resets such a container."""
 
 
 @runtime_checkable

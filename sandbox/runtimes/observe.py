@@ -6,7 +6,7 @@ import ctypes
 import os
 import socket
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,6 +86,23 @@ def fields(pid: int) -> dict[str, str]:
     except OSError:
         return {}
     return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+
+
+def is_dumpable(pid: int, uid: int) -> bool:
+    """True where other processes of a process's user, `uid`, may look into its memory. The kernel gives /proc/<pid>/status to root
+    where they may not; of one that has gone nothing is known."""
+    try:
+        return os.stat(_PROC / str(pid) / "status").st_uid == uid
+    except OSError:
+        return True
+
+
+def escapes(facts: Mapping[str, bytes]) -> list[str]:
+    """Say which tries to leave succeeded; or that none could be made, which proves nothing."""
+    tried = {name: value for name, value in facts.items() if name.startswith("tried ")}
+    if not tried or set(tried.values()) == {b"unknown"}:
+        return ["nothing could be tried: its Python lacks _ctypes"]
+    return [f"{name} succeeded" for name, value in tried.items() if value not in (b"-1", b"unknown")]
 
 
 def mounts(pid: int) -> tuple[str, ...]:

@@ -23,12 +23,15 @@ from typing import Any
 
 import pytest
 
+import envs
 from sandbox.errors import InstanceLost, LimitReached, RuntimeUnavailable
-from sandbox.runtimes.docker import containers, leftovers, troubles
+from sandbox.model import NamespaceId
+from sandbox.runtimes.docker import containers, create, leftovers, troubles
 from sandbox.runtimes.docker.address import Address, from_environment
 from sandbox.runtimes.docker.engine import Engine, EngineLimits
 from sandbox.runtimes.docker.labels import Mark, home_identity
 from sandbox.settings import Settings
+from sandbox.storage import open_storage
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 IMAGE = "autoclave/base:latest"
@@ -199,6 +202,40 @@ async def test_the_breaker_opens_while_the_engine_is_gone_and_closes_when_it_is_
     await containers.remove(engine, await containers.create(faulty, idle(), mark(engine)))
     assert not faulty.breaker.is_open
     await faulty.close()
+
+
+async def test_what_could_not_be_removed_goes_when_the_engine_is_back(
+    proxy: Proxy, engine: Engine, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An instance is closed while its engine is away: its container and its volume are named, and go with the next that is made."""
+    resource = {
+        "kind": "container",
+        "image": IMAGE,
+        "volumes": ["/data"],
+        "command": ["/bin/sh", "-c", "trap 'exit 0' TERM; sleep 600 & wait"],
+    }
+    environment = envs.define({"name": "away", "version": "1", "resources": {"box": resource}}, Path("/"))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{proxy.path}")
+    storage = await open_storage(settings)
+    runtime = create(settings, storage)
+    try:
+        golden = await runtime.build(environment)
+        lost = await runtime.start(environment, golden, NamespaceId("away-1"), 1)
+        await proxy.close()
+        with pytest.raises(RuntimeUnavailable):
+            await lost.close()
+        await proxy.open()
+        assert len(await containers.ours(engine)) == 1
+        second = await runtime.start(environment, golden, NamespaceId("away-2"), 1)
+        assert len(await containers.ours(engine)) == 1
+        await proxy.close()
+        with pytest.raises(RuntimeUnavailable):
+            await second.close()
+        await proxy.open()
+    finally:
+        await runtime.close()
+        await storage.close()
+    assert await leftovers.found(engine) == []
 
 
 class OwnEngine:

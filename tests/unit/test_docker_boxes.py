@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 from sandbox.errors import EnvironmentInvalid, RuntimeUnavailable
 from sandbox.model import Limits, Role
 from sandbox.ports import Mount
+from sandbox.runtimes import observe
 from sandbox.runtimes.docker.box import memory_targets
 from sandbox.runtimes.docker.confinement import check_inspected, check_mounts, check_status, check_tried, mount_lines
 from sandbox.runtimes.docker.images import ImageFacts
@@ -85,6 +89,22 @@ def test_an_inside_that_could_leave_is_refused() -> None:
     check_tried({"status": status, "tried unshare": b"-1", "tried mount": b"unknown"}, SHAPE, "inside")
     with pytest.raises(RuntimeUnavailable, match="tried mount succeeded"):
         check_tried({"status": status, "tried mount": b"0"}, SHAPE, "inside")
+    with pytest.raises(RuntimeUnavailable, match="nothing could be tried"):
+        check_tried({"status": status, "tried unshare": b"unknown", "tried mount": b"unknown"}, SHAPE, "inside")
+
+
+def test_a_process_that_others_of_its_user_may_look_into_is_told_from_one_that_shut_itself() -> None:
+    uid = os.geteuid() or 65534  # root's own files under /proc are root's either way
+    script = "import ctypes, os, sys; os.geteuid() or os.setuid(int(sys.argv[1])); ctypes.CDLL(None).prctl(4, int(sys.argv[2])); "
+    script += "print(flush=True); sys.stdin.read()"
+    for dumpable in (1, 0):
+        command = [sys.executable, "-c", script, str(uid), str(dumpable)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            assert observe.is_dumpable(process.pid, uid) is bool(dumpable)
+            process.communicate()
+    assert observe.is_dumpable(process.pid, uid)  # nothing vouches for one that has gone
 
 
 TABLE = """\

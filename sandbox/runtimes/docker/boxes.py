@@ -24,14 +24,13 @@ from sandbox.runtimes.docker.engine import Engine, EngineFacts
 from sandbox.runtimes.docker.images import DEFAULT, ImageFacts, image_facts
 from sandbox.runtimes.docker.labels import Mark, home_identity
 from sandbox.runtimes.docker.mode import PLACE, Choice, Mode, choose, room_of
-from sandbox.runtimes.docker.profile import Shape, configuration, fixed, follows
+from sandbox.runtimes.docker.profile import DEFAULT_RUNTIMES, Shape, configuration, fixed, follows
 from sandbox.runtimes.docker.slots import Slots
 from sandbox.runtimes.group.box import SandboxPlan
 from sandbox.runtimes.group.together import all_of
 from sandbox.settings import Settings
 
 log = logging.getLogger(__name__)
-_DEFAULT_RUNTIMES = ("", "runc", "io.containerd.runc.v2")
 
 
 class DockerBoxes:
@@ -64,8 +63,7 @@ class DockerBoxes:
         image = await self._image(plan.image)
         choice = await self._ready(image)
         shape = self._shape(plan, image)
-        resting = self._resting.get((plan.owner, shape), [])
-        container = resting.pop() if resting else await self._container(plan, shape, image, choice)
+        container = await self._rested(plan.owner, shape) or await self._container(plan, shape, image, choice)
 
         async def done_with(used: Container) -> None:
             await self._done_with(plan, used)
@@ -89,7 +87,11 @@ class DockerBoxes:
 
     async def _close(self) -> None:
         try:
-            await all_of(*(self._remove(container) for container in tuple(self._containers)))
+            try:
+                await all_of(*(self._remove(container) for container in tuple(self._containers)))
+            except AutoclaveError as error:  # what could not be removed is tried once more
+                log.warning("a container could not be removed", extra={"event": "docker.close", "reason": str(error)})
+            await leftovers.settle(self.engine)
             if os.geteuid() == 0:
                 await in_thread(mounting.remove_room, room_of(self._settings))
         finally:
@@ -110,6 +112,20 @@ class DockerBoxes:
                 self._choice = await choose(self._settings, self.engine.address.is_socket, lambda: self._trial(image))
                 log.info("docker runtime", extra={"event": "docker.ready", **self.in_force})
             return self._choice
+
+    async def _rested(self, owner: str, shape: Shape) -> Container | None:
+        """Return an empty container that still lives; remove those that ended while they rested, with their engine perhaps."""
+        resting = self._resting.get((owner, shape), [])
+        while resting:
+            container = resting.pop()
+            if not container.ended.is_set():
+                return container
+            log.info("container ended while it rested", extra={"event": "docker.discarded", "sandbox": owner})
+            try:
+                await run_shielded(self._remove(container))
+            except (AutoclaveError, OSError) as error:
+                log.warning("a container could not be removed", extra={"event": "docker.discarded", "reason": str(error)})
+        return None
 
     def _user(self, role: Role) -> tuple[int, int]:
         uid = self._settings.users.of(role)
@@ -134,7 +150,7 @@ class DockerBoxes:
         token = plan.owner.rpartition(".")[2]
         environment, _, part = plan.name.partition(".")
         mark = Mark(home=self.engine.home, environment=environment, part=part.rpartition(".")[2] or "sandbox", owner=token)
-        if choice.mode is Mode.IN_PLACE and shape.runtime in _DEFAULT_RUNTIMES:
+        if choice.mode is Mode.IN_PLACE and shape.runtime in DEFAULT_RUNTIMES:
             room, name = room_of(self._settings), f"{token}-{secrets.token_hex(4)}"
             return await self._make(shape, mark, Slots(room, name, shape.targets, shape.files))
         return await self._make(shape, mark, None, plan.mounts, memory_targets(plan, image))
@@ -153,6 +169,7 @@ class DockerBoxes:
         given = [fixed(m, mark.labels()) for m in (*ours, *mounts)]
         given += [follows(place, target) for target, place in slots.outer.items()] if slots else []
         order = Order(shape=shape, config=configuration(shape, first.argv, given, memory or {}), mark=mark, slots=slots)
+        await leftovers.tried_again(self.engine)
         self.engine.held.add(mark.tag)
         try:
             container = await Container.start(self.engine, order)
@@ -179,7 +196,7 @@ class DockerBoxes:
         self._containers.discard(container)
         try:
             await container.remove()
-        finally:
+        finally:  # where that failed, it is tried again beside the next container that is made, and at the end
             self.engine.held.discard(container.order.mark.tag)
 
     def _claims(self, plan: SandboxPlan, shape: Shape, image: ImageFacts, choice: Choice) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.errors import RuntimeUnavailable
+from sandbox.model import Limits
 from sandbox.runtimes import observe
 from sandbox.runtimes.docker.host import Groups
 from sandbox.runtimes.docker.profile import Shape
@@ -62,13 +63,10 @@ def check_tried(facts: Mapping[str, bytes], shape: Shape, who: str) -> None:
     """Check what the first process saw and tried from inside (asked once for each image)."""
     lines = (line.partition(":") for line in facts.get("status", b"").decode(errors="replace").splitlines())
     check_status({name: value.strip() for name, _, value in lines}, shape, who)
-    refuse(
-        [f"{name} succeeded" for name, value in facts.items() if name.startswith("tried ") and value not in (b"-1", b"unknown")],
-        who,
-    )
+    refuse(observe.escapes(facts), who)
 
 
-def check_from_host(pid: int, groups: Groups, shape: Shape, *, own: bool) -> Mapping[str, str]:
+def check_from_host(pid: int, groups: Groups, limits: Limits, *, own: bool) -> Mapping[str, str]:
     """Check a container from the host's own side and return what holds its bounds. `own`: whether this process may look at the
     namespaces of that one."""
     wrong = []
@@ -77,13 +75,13 @@ def check_from_host(pid: int, groups: Groups, shape: Shape, *, own: bool) -> Map
             wrong.append(f"the {name} namespace is the host's")
     if (interfaces := observe.interfaces(pid)) != ("lo",):
         wrong.append(f"network interfaces are {', '.join(interfaces) or 'none'}, not lo alone")
-    found, missing = _bounds(groups, shape)
+    found, missing = _bounds(groups, limits)
     refuse([*wrong, *missing], "the host")
     return found
 
 
-def _bounds(groups: Groups, shape: Shape) -> tuple[dict[str, str], list[str]]:
-    limits, wrong = shape.limits, []
+def _bounds(groups: Groups, limits: Limits) -> tuple[dict[str, str], list[str]]:
+    wrong = []
     memory = groups.value("memory", "memory.limit_in_bytes", "memory.max")
     if memory != str(limits.memory_mb * _MIB):
         wrong.append(f"the memory bound is {memory}, not {limits.memory_mb} MiB")

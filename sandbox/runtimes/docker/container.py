@@ -25,6 +25,7 @@ from sandbox.runtimes.docker.profile import Shape
 from sandbox.runtimes.docker.slots import Slots
 
 START_S = 30.0
+SHUT_S = 5.0  # it greets, and then shuts itself to others
 _TRIED: set[tuple[str, Shape]] = set()  # engines and shapes whose inside has tried to leave, and could not
 
 
@@ -84,10 +85,15 @@ class Container:
         confinement.check_inspected(found, self.order.shape)
         self.pid = int(found["State"]["Pid"])
         await in_thread(self._look)
+        if not await poll(self._shut, timeout=SHUT_S):
+            confinement.refuse(["others of its user may look into its first process"], "the host")
         known = (self._engine.address.url, self.order.shape)
         if known not in _TRIED:
             confinement.check_tried(await channel.facts(), self.order.shape, "the inside")
             _TRIED.add(known)
+
+    async def _shut(self) -> bool:
+        return not observe.is_dumpable(self.pid, self.order.shape.uid)
 
     def _look(self) -> None:
         """Check it from the host's side; a container that is not on this host is found out here."""
@@ -99,7 +105,7 @@ class Container:
             )
         self.groups = Groups.of(self.pid)
         confinement.check_status(observe.fields(self.pid), self.order.shape, "the host")
-        self.bounds = confinement.check_from_host(self.pid, self.groups, self.order.shape, own=self._own)
+        self.bounds = confinement.check_from_host(self.pid, self.groups, self.order.shape.limits, own=self._own)
         if self._own:
             self._first = first_process(self.pid)
 
@@ -139,7 +145,7 @@ class Container:
 
     async def remove(self) -> None:
         """Kill everything, wait until it is dead, remove the container and its directories. Idempotent."""
-        if self._removal is None:
+        if self._removal is None or _failed(self._removal):
             self._removal = asyncio.ensure_future(self._remove())
         await run_shielded(_settled(self._removal))
 
@@ -189,6 +195,10 @@ async def _undo(engine: Engine, order: Order, identity: str, container: Containe
     finally:
         if order.slots is not None:
             await in_thread(order.slots.remove)
+
+
+def _failed(task: asyncio.Task[None]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
 async def _settled(task: asyncio.Task[None]) -> None:

@@ -22,19 +22,17 @@ async def create(engine: Engine, config: Mapping[str, Any], mark: Mark) -> str:
 
     The container's name carries the mark's tag, and the engine lets no second one have it: a creation whose answer was lost is
     asked for again and found. When this ends in an error, the container is removed; where the engine cannot be asked any more,
-    its name stays in `engine.doubtful`, and the next sweep removes it. Raises ImageMissing, LimitReached, RuntimeUnavailable.
+    its name stays in `engine.doubtful`. Raises ImageMissing, LimitReached, RuntimeUnavailable.
     """
     doing = f"making a container of {config.get('Image', '?')} for environment {mark.environment or '?'}"
     whole = {**config, "Labels": {**config.get("Labels", {}), **mark.labels()}}
     async with engine.creating(doing):
-        engine.doubtful.add(mark.name)
         try:
-            found = await _until_there(engine, whole, mark, doing)
+            return await _until_there(engine, whole, mark, doing)
         except BaseException:
+            engine.doubtful.add(mark.name)
             await run_shielded(_withdraw(engine, mark))
             raise
-        engine.doubtful.discard(mark.name)
-        return found
 
 
 async def _until_there(engine: Engine, config: Mapping[str, Any], mark: Mark, doing: str) -> str:
@@ -101,7 +99,9 @@ def _remove(client: Any, name: str) -> bool:
 
 
 async def remove(engine: Engine, container: str, *, limit_s: float = CALL_S) -> None:
-    """Kill and remove a container with its anonymous volumes, and wait until it is gone. Idempotent."""
+    """Kill and remove a container with its anonymous volumes, and wait until it is gone. Idempotent. One that could not be removed
+    stays in `engine.doubtful`."""
+    engine.doubtful.add(container)
 
     def work(client: Any) -> bool:
         _remove(client, container)
@@ -112,6 +112,7 @@ async def remove(engine: Engine, container: str, *, limit_s: float = CALL_S) -> 
         if asyncio.get_running_loop().time() > give_up:
             raise RuntimeUnavailable(f"container {container[:12]} is not gone after {limit_s:g} s", fix="look at the engine's log")
         await asyncio.sleep(0.02)
+    engine.doubtful.discard(container)
 
 
 def _there(client: Any, container: str) -> bool:

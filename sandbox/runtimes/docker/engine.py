@@ -68,7 +68,10 @@ class Engine:
         self.limits = limits or EngineLimits()
         self.breaker = Breaker(clock=clock or SystemClock(), threshold=self.limits.failures, pause_s=self.limits.pause_s)
         self.held: set[str] = set()  # tags and owners of what lives in this process: no sweep touches them
-        self.doubtful: set[str] = set()  # names whose creation was asked for, and of which nobody knows whether they are there
+        # What may still be there: containers whose creation came to no known end, and whose removal failed, or a volume's. It is
+        # tried again by `leftovers.settle`.
+        self.doubtful: set[str] = set()
+        self.doubtful_volumes: set[str] = set()
         self._threads = concurrent.futures.ThreadPoolExecutor(self.limits.calls, thread_name_prefix="autoclave-docker")
         self._own = threading.local()
         self._clients: set[Any] = set()

@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sandbox.errors import AutoclaveError
@@ -42,12 +43,45 @@ async def sweep(engine: Engine, keep: Collection[str] = (), *, dry_run: bool = F
     """Remove all of that and say what was removed (with `dry_run`: what would be). What the engine will not remove is logged, and
     found again by the next sweep."""
     gone = []
-    for item in await found(engine, keep):
+    there = await found(engine, keep)
+    if not dry_run:  # what is there is in the list, unless a living instance holds it, which is told below
+        await tried_again(engine)
+    for item in there:
         if dry_run or await _removed(engine, item):
             gone.append(str(item))
-    if not dry_run:
-        engine.doubtful.clear()
     return tuple(gone)
+
+
+async def settle(engine: Engine) -> None:
+    """Remove what could not be removed before, or may have come late: everything is tried, then the first error is raised."""
+    errors: list[AutoclaveError] = []
+    for container in tuple(engine.doubtful):
+        try:
+            await containers.remove(engine, container)
+        except AutoclaveError as error:
+            errors.append(error)
+    try:
+        await remove_volumes(engine, tuple(engine.doubtful_volumes))
+    except AutoclaveError as error:
+        errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+async def tried_again(engine: Engine) -> None:
+    """The same for whoever has other work to do: what fails is logged, and tried again another time."""
+    try:
+        await settle(engine)
+    except AutoclaveError as error:
+        log.warning("something of ours is still on the engine", extra={"event": "docker.doubtful", "reason": str(error)})
+
+
+async def remove_volumes(engine: Engine, names: Collection[str]) -> None:
+    """Remove volumes; those that could not be stay in `engine.doubtful_volumes`. Idempotent."""
+    engine.doubtful_volumes.update(names)
+    for name in names:
+        await engine.call(partial(_no_volume, name=name), doing=f"removing volume {name}")
+        engine.doubtful_volumes.discard(name)
 
 
 async def forget(home: str) -> tuple[str, ...]:
@@ -86,6 +120,10 @@ def _ours(client: Any, home: str, *, saved: bool = False) -> Iterator[Leftover]:
             yield Leftover(kind="image", id=item["Id"], labels=labels)
         elif saved:
             yield Leftover(kind="image", id=saved_image(item, labels.get(TAG, "")), labels=labels)
+
+
+def _no_volume(client: Any, name: str) -> None:
+    _REMOVE["volume"](client, name)
 
 
 def _missing_is_fine(remove: Callable[[Any, str], Any]) -> Callable[[Any, str], None]:

@@ -14,6 +14,7 @@ from sandbox.runtimes.docker.mounting import layers_of, overlay_options
 _MIB = 1 << 20
 _CPU_PERIOD_US = 100_000
 HOSTNAME = "sandbox"
+DEFAULT_RUNTIMES = ("", "runc", "io.containerd.runc.v2")  # of an engine: those whose processes the host's /proc shows
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ def check_process(status: dict[str, str], *, host_uid: int | None, who: str, gro
         wrong.append(f"Uid is {status.get('Uid', 'missing')}")
     if host_uid is not None and set(status.get("Groups", "").split()) - {str(host_uid), *map(str, groups)}:
         wrong.append(f"Groups is {status['Groups']}")
-    _refuse(wrong, who)
+    refuse(wrong, who)
 
 
 def check_namespace(pid: int, *, targets: frozenset[str], inside_uid: int, host_uid: int, who: str) -> None:
@@ -53,7 +53,7 @@ def check_namespace(pid: int, *, targets: frozenset[str], inside_uid: int, host_
     if (found := observe.interfaces(pid)) != ("lo",):
         wrong.append(f"network interfaces are {', '.join(found) or 'none'}, not lo alone")
     wrong += _mounts(pid, targets)
-    _refuse(wrong, who)
+    refuse(wrong, who)
 
 
 def _mounts(pid: int, targets: frozenset[str]) -> list[str]:
@@ -77,16 +77,16 @@ def check_facts(facts: dict[str, bytes], who: str) -> None:
         n: v.strip() for n, _, v in (line.partition(":") for line in facts.get("status", b"").decode(errors="replace").splitlines())
     }
     check_process(status, host_uid=None, who=f"{who}, from inside")
-    wrong = [f"{name} succeeded" for name, value in facts.items() if name.startswith("tried ") and value not in (b"-1", b"unknown")]
+    wrong = observe.escapes(facts)
     if facts.get("processes") != b"1":
         wrong.append(f"{facts.get('processes', b'?').decode()} processes are visible, not 1")
-    _refuse(wrong, f"{who}, from inside")
+    refuse(wrong, f"{who}, from inside")
 
 
 def _zero(status: dict[str, str], name: str) -> bool:
     return name in status and int(status[name], 16) == 0
 
 
-def _refuse(wrong: list[str], who: str) -> None:
+def refuse(wrong: list[str], who: str) -> None:
     if wrong:
         raise RuntimeUnavailable(f"the sandbox of {who} is not confined as claimed: {'; '.join(wrong)}", fix=_FIX)

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sandbox import binaries
-from sandbox.aio import in_thread, run_shielded
+from sandbox.aio import in_thread, poll, run_shielded
 from sandbox.errors import InstanceLost
 from sandbox.model import ProcessInfo
 from sandbox.ports import Listener
@@ -31,6 +31,7 @@ from sandbox.runtimes.namespaces.child import Child, Output, launch
 from sandbox.runtimes.namespaces.spawner import spawner
 from sandbox.settings import Settings
 
+SHUT_S = 5.0  # the init greets, and then shuts itself to others
 _FULLY_CHECKED: set[tuple[Settings, str]] = set()  # roots whose inside has tried to leave, and could not
 
 
@@ -171,6 +172,8 @@ class Sandbox:
         if "pids" not in self._ready.groups.bases and limits.forks_can_be_bounded():
             for pid in {self.pid, self.main_pid}:
                 await spawner(host_uid).call(partial(limits.bound_forks, pid, plan.limits))
+        if self._channel is not None and not await poll(partial(_shut, self.pid, owner), timeout=SHUT_S):
+            profile.refuse(["others of its user may look into its init"], plan.name)
         if self._channel is not None and (self._settings, plan.root) not in _FULLY_CHECKED:
             profile.check_facts(await self._channel.facts(), plan.name)
             _FULLY_CHECKED.add((self._settings, plan.root))
@@ -372,6 +375,10 @@ async def _readable(fd: int) -> None:
         await ready.wait()
     finally:
         loop.remove_reader(fd)
+
+
+async def _shut(pid: int, owner: int) -> bool:
+    return not observe.is_dumpable(pid, owner)
 
 
 async def _settled(task: asyncio.Task[None]) -> None:

@@ -213,6 +213,42 @@ async def test_golden_outlives_a_prune_and_is_built_again_where_its_image_was_re
         await instance.close()
 
 
+MEMORY = {
+    "shm": ("echo planted > /dev/shm/planted", "memory /dev/shm/planted"),
+    "tmpfs": ("echo planted > /scratch/planted", "memory /scratch/planted"),
+    "inside tmpfs": ("ln -s /etc /scratch/link; mkdir /scratch/deep; echo planted > /scratch/deep/x", "memory /scratch/deep/x"),
+    "system V": ("perl -e 'defined shmget(4242, 4096, 01666) or die'", "memory System V/"),
+}
+
+
+async def test_what_a_hook_leaves_in_memory_is_seen(machinery: Any, redis_image: str) -> None:
+    resource = {
+        "kind": "container",
+        "image": redis_image,
+        "user": "root",
+        "tmpfs": ["/scratch"],
+        "command": ["redis-server", "--save", ""],
+    }
+    hooked = {"method": "hook", "hook": ["/bin/sh", "-c", "exit 0"]}
+    environment = envs.define({"name": "hooked", "version": "1", "resources": {"box": resource}, "reset": hooked}, Path("/"))
+    start = await check.baseline(environment, machinery.runtime, machinery.ledger)
+    instance = await machinery.runtime.start(environment, start.snapshot, NamespaceId("hooked-1"), 1)
+    try:
+        await instance.reset_in_place(2, hook=environment.spec.reset.hook)
+        verdict = await environment.verifier.check(instance.subject(), start.baseline, Depth.QUICK)
+        assert verdict.clean, (verdict.mismatches, verdict.problems)
+        for number, (name, (script, field)) in enumerate(MEMORY.items(), start=1):
+            assert (await instance.run(["/bin/sh", "-c", script])).exit_code == 0, name
+            await instance.reset_in_place(2 * number + 1, hook=environment.spec.reset.hook)
+            verdict = await environment.verifier.check(instance.subject(), start.baseline, Depth.QUICK)
+            assert any(m.field.startswith(field) for m in verdict.mismatches), (name, verdict)
+            await instance.restore(start.snapshot, 2 * number + 2)
+            verdict = await environment.verifier.check(instance.subject(), start.baseline, Depth.QUICK)
+            assert verdict.clean, (verdict.mismatches, verdict.problems)
+    finally:
+        await instance.close()
+
+
 async def test_a_command_past_its_limit_dies_with_what_it_started(machinery: Any, redis_image: str) -> None:
     environment = cache(redis_image)
     golden = await machinery.runtime.build(environment)

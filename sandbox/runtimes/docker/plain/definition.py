@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandbox.errors import EnvironmentInvalid
-from sandbox.model import EnvironmentSpec, Limits
+from sandbox.model import EnvironmentSpec, Limits, ResetMethod
 from sandbox.ports import Environment
 from sandbox.resources.container import Container, ContainerOptions
 from sandbox.runtimes.docker.engine import Engine
@@ -113,6 +113,18 @@ def _bounds(limits: Limits) -> dict[str, Any]:
             {"Name": "core", "Soft": 0, "Hard": 0},
         ],
     }
+
+
+async def refuse_hook(engine: Engine, spec: EnvironmentSpec) -> None:
+    """Raise EnvironmentInvalid for a reset in place whose leavings could not be seen."""
+    await engine.facts()
+    if spec.reset.method is ResetMethod.HOOK and not engine.beside:
+        raise EnvironmentInvalid(
+            f"environment {spec.name}: a hook leaves what its container holds in memory (/dev/shm, tmpfs, System V objects), which "
+            "a manager reads that is root on the engine's machine, and no other",
+            problems=("reset.method: hook cannot be checked from here",),
+            fix='use method "restore"',
+        )
 
 
 async def define(engine: Engine, environment: Environment) -> Definition:

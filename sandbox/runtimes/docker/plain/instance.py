@@ -115,6 +115,8 @@ class PlainInstance:
         limits = self.definition.spec.limits
         config = self.definition.image.get("Config") or {}
         beside = self.engine.beside
+        counted = "the writable layer and the volumes" if self.data_root else "the writable layer; volumes are not counted"
+        bounds = self._lineage.bounds if self._lineage is not None else {}
         return {
             "runtime": "docker",
             "engine": self.engine.address.url,
@@ -129,7 +131,10 @@ class PlainInstance:
             "seccomp": "the engine's default profile",
             "read_only_root": chosen.read_only,
             "limits": f"memory {limits.memory_mb} MiB, pids {limits.pids}, cpus {limits.cpus:g}",
+            "profile": "read back from the engine's description and the host's /proc" if bounds else "by the engine's description",
+            **{f"bound_{name}": text for name, text in bounds.items() if name in ("memory", "pids", "cpu")},
             "observed": "engine and the host's /proc" if beside else "engine alone: no listeners, no mount table",
+            "disk_bound": f"{limits.disk_mb} MiB of {counted}",
             "commands": "one exec each",
             "extended_attributes": "of volumes: file capabilities alone",
             "reset_scope": "in place" if self.in_place else "instance: container and volumes",
@@ -237,6 +242,8 @@ class PlainInstance:
                 f"resource {self.definition.resource} (kind container) cannot be cleaned: nobody knows what it holds in memory",
                 fix='use method "restore", or a hook of your own',
             )
+        if not self.lineage.running.pid:
+            raise ResetFailed("what a hook leaves in memory cannot be seen from here", fix='use method "restore"')
         async with self._failing("hook"):
             await self.revoke()
             limit = self.definition.spec.reset.hook_limit_s
@@ -282,11 +289,15 @@ class PlainInstance:
 
     async def _close(self) -> None:
         self.closed = True
-        await self.revoke()
         lineage, self._lineage = self._lineage, None
-        if lineage is not None:
-            await lineage.destroy()
-        self.engine.held.discard(self.token)
+        try:
+            await self.revoke()
+        finally:
+            try:
+                if lineage is not None:
+                    await lineage.destroy()
+            finally:
+                self.engine.held.discard(self.token)
 
     # parts
 

@@ -17,7 +17,7 @@ def upper(found: Mapping[str, Any]) -> Path | None:
     return Path(place) if place and Path(place).is_dir() else None
 
 
-def on_disk(place: Path, path: str) -> str:
+def on_disk(place: Path | str, path: str) -> str:
     """Describe one path of that layer; links are not followed."""
     tree = PlainTree(place)
     entry = tree.entry(path.strip("/"))

@@ -12,14 +12,15 @@ from typing import Any
 from sandbox.aio import run_shielded
 from sandbox.errors import EnvironmentInvalid, InstanceLost, RuntimeUnavailable
 from sandbox.model import IdentityProof
-from sandbox.runtimes.docker import containers
+from sandbox.runtimes.docker import containers, leftovers
 from sandbox.runtimes.docker.engine import Engine
 from sandbox.runtimes.docker.labels import Mark
-from sandbox.runtimes.docker.plain import archive, layer, network
+from sandbox.runtimes.docker.plain import archive, confined, layer, network
 from sandbox.runtimes.docker.plain.definition import Definition
 from sandbox.runtimes.docker.plain.reach import Reach, is_of, reach_of
 from sandbox.runtimes.docker.plain.readiness import ended, until_ready
 from sandbox.runtimes.docker.plain.saved import Saved
+from sandbox.runtimes.docker.profile import DEFAULT_RUNTIMES
 
 FILL_S = 600.0
 
@@ -33,6 +34,7 @@ class Lineage:
         self.container = ""
         self.proof: IdentityProof | None = None
         self.started_at = ""
+        self.bounds: Mapping[str, str] = {}  # what holds them, where that was read back
         self.reach: Reach | None = None
 
     @classmethod
@@ -41,11 +43,12 @@ class Lineage:
     ) -> Lineage:
         """Make a container that does not run yet; with `saved`, fill its volumes and prove it. Nothing is left when that fails."""
         lineage = cls(engine, definition, mark, image)
+        await leftovers.tried_again(engine)
         try:
             connected = await network.ensure(engine) if definition.published else "none"
             config = definition.config(image, mark, network=connected, fresh=fresh)
             lineage.container = await containers.create(engine, config, mark)
-            await lineage._refuse_strangers()
+            await lineage._check_made(config["HostConfig"])
             if saved is not None:
                 for target in lineage.volume_names:
                     await lineage._fill(target, saved)
@@ -55,9 +58,10 @@ class Lineage:
             raise
         return lineage
 
-    async def _refuse_strangers(self) -> None:
-        """Every volume is one of ours, so that none is forgotten when the container goes."""
+    async def _check_made(self, asked: Mapping[str, Any]) -> None:
+        """It is confined as asked, and every volume is one of ours, so that none is forgotten when the container goes."""
         found = await containers.inspect(self.engine, self.container)
+        confined.check_described(found, asked)
         ours = set(self.volume_names.values())
         strange = [m["Destination"] for m in found["Mounts"] if m["Type"] != "tmpfs" and m.get("Name") not in ours]
         if strange:
@@ -111,7 +115,17 @@ class Lineage:
                 "the engine's processes cannot be seen from here, though its socket is on this machine",
                 fix="run the manager in the engine's own PID namespace, or as an ordinary user, so that it takes the other way",
             )
+        if beside and self.definition.options.runtime in DEFAULT_RUNTIMES:
+            await self._check_running(self.reach.pid)
         await until_ready(self.engine, self.reach, self.definition.options)
+
+    async def _check_running(self, pid: int) -> None:
+        try:
+            self.bounds = await confined.check_running(pid, self.definition)
+        except RuntimeUnavailable:
+            if not (await self.describe())["State"]["Running"]:  # nothing of it was left to be looked at
+                raise await ended(self.engine, self.container) from None
+            raise
 
     @property
     def running(self) -> Reach:
@@ -145,15 +159,8 @@ class Lineage:
                     raise RuntimeUnavailable(f"container {self.container[:12]} does not die", fix="look at the engine's log")
 
     async def destroy(self) -> None:
-        """Remove the container and its volumes. Idempotent."""
+        """Remove the container and its volumes. Idempotent. What could not be removed is tried again by `leftovers.settle`."""
         self.reach = None
+        self.engine.doubtful_volumes.update(self.volume_names.values())  # before the container they cannot go
         await containers.remove(self.engine, self.container or self.mark.name)
-
-        def work(client: Any) -> None:
-            from docker import errors
-
-            for name in self.volume_names.values():
-                with contextlib.suppress(errors.NotFound):
-                    client.remove_volume(name, force=True)
-
-        await self.engine.call(work, doing="removing volumes")
+        await leftovers.remove_volumes(self.engine, self.volume_names.values())

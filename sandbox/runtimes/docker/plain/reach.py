@@ -19,6 +19,7 @@ from typing import Any
 from sandbox.errors import RuntimeUnavailable
 
 log = logging.getLogger(__name__)
+CLONE_NEWIPC = 0x800_0000
 _CLONE_NEWNET = 0x4000_0000
 _CLONE_NEWNS = 0x2_0000
 _CLONE_FS = 0x200
@@ -101,7 +102,7 @@ def _settle(future: asyncio.Future[socket.socket], found: socket.socket | OSErro
 
 
 def _in_network(pid: int, container: str) -> socket.socket:
-    _enter(pid, container, "net", _CLONE_NEWNET)
+    enter(pid, container, "net", _CLONE_NEWNET)
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     made.setblocking(False)
     # Closed, it leaves nothing waiting in the container's network, where a check would see it.
@@ -112,7 +113,7 @@ def _in_network(pid: int, container: str) -> socket.socket:
 def _at_path(pid: int, container: str, path: str) -> socket.socket:
     if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_FS) != 0:
         raise OSError(ctypes.get_errno(), "a thread cannot have a root directory of its own")
-    _enter(pid, container, "mnt", _CLONE_NEWNS)
+    enter(pid, container, "mnt", _CLONE_NEWNS)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         made.settimeout(_CONNECT_S / 2)
@@ -124,7 +125,8 @@ def _at_path(pid: int, container: str, path: str) -> socket.socket:
     return made
 
 
-def _enter(pid: int, container: str, kind: str, flag: int) -> None:
+def enter(pid: int, container: str, kind: str, flag: int) -> None:
+    """Put this thread, which must end thereafter, into a namespace of a container's first process; raise OSError."""
     descriptor = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         if not is_of(pid, container):

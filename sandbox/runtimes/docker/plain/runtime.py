@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import secrets
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -12,17 +13,18 @@ from sandbox.aio import in_thread, run_shielded
 from sandbox.errors import AutoclaveError, EnvironmentInvalid, InstanceLost
 from sandbox.model import NamespaceId, Snapshot, SnapshotId, TaskSpec
 from sandbox.ports import Environment, Storage
-from sandbox.runtimes.docker import containers
+from sandbox.runtimes.docker import leftovers
 from sandbox.runtimes.docker.engine import Engine
 from sandbox.runtimes.docker.labels import Mark
 from sandbox.runtimes.docker.plain import archive, commands, network
-from sandbox.runtimes.docker.plain.definition import Definition, define
+from sandbox.runtimes.docker.plain.definition import Definition, define, refuse_hook
 from sandbox.runtimes.docker.plain.instance import PlainInstance
 from sandbox.runtimes.docker.plain.lineage import Lineage
 from sandbox.runtimes.docker.plain.saved import Saver
 from sandbox.runtimes.group.together import all_of
 from sandbox.settings import Settings
 
+log = logging.getLogger(__name__)
 SETUP_S = 300.0
 
 
@@ -117,6 +119,7 @@ class PlainRuntime:
         known = self._definitions.get(environment.spec.digest)
         if known is None:
             known = self._definitions[environment.spec.digest] = await define(self._engine, environment)
+        await refuse_hook(self._engine, environment.spec)  # another reset method does not make it another environment
         return known
 
     async def sweep(self, *, dry_run: bool = False) -> tuple[str, ...]:
@@ -125,13 +128,9 @@ class PlainRuntime:
 
     async def close(self) -> None:
         """Close every instance, and remove what creations may have left whose answer never came."""
-        await run_shielded(all_of(*(instance.close() for instance in tuple(self._instances))))
-        self._instances.clear()
         try:
-            await network.remove(self._engine)
-            for name in tuple(self._engine.doubtful):
-                await containers.remove(self._engine, name)
-                self._engine.doubtful.discard(name)
-        except AutoclaveError:
-            if self._engine.doubtful:
-                raise
+            await run_shielded(all_of(*(instance.close() for instance in tuple(self._instances))))
+        except AutoclaveError as error:  # what it could not remove is tried once more
+            log.warning("an instance could not be closed", extra={"event": "docker.close", "reason": str(error)})
+        self._instances.clear()
+        await run_shielded(all_of(leftovers.settle(self._engine), network.remove(self._engine)))

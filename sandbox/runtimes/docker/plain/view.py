@@ -4,6 +4,7 @@ machine."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,11 @@ from sandbox.aio import in_thread, run_shielded
 from sandbox.errors import EnvironmentInvalid, InstanceLost, LimitReached
 from sandbox.model import EnvironmentSpec, ExecResult, IdentityProof, NamespaceId, ProcessInfo, Role
 from sandbox.ports import Listener, Mount, Tree
-from sandbox.ports.container import ContainerState
+from sandbox.ports.container import SHARED, ContainerState
 from sandbox.runtimes import observe
 from sandbox.runtimes.docker import containers
 from sandbox.runtimes.docker.labels import Mark
-from sandbox.runtimes.docker.plain import archive, commands, files, layer
+from sandbox.runtimes.docker.plain import archive, commands, files, layer, memory
 from sandbox.runtimes.docker.plain.lineage import FILL_S, Lineage
 from sandbox.storage.tree import PlainTree
 
@@ -227,6 +228,14 @@ class PlainView:
 
     async def run(self, argv: Sequence[str], *, limit_s: float) -> ExecResult:
         return await commands.run(self._lineage.engine, self._lineage.running, argv, limit_s=limit_s)
+
+    async def memory(self) -> Mapping[str, Mapping[str, str]]:
+        reach = self._lineage.running
+        if not reach.pid:
+            return {}  # and no hook is run here
+        found = await in_thread(memory.contents, reach.pid)
+        shared = await in_thread(memory.objects, reach.pid, reach.container)
+        return {**found, SHARED: {line: str(number) for line, number in Counter(shared).items()}}
 
     async def volumes(self) -> Mapping[str, Mapping[str, str]]:
         container, targets = self._lineage.container, list(self._lineage.volume_names)
