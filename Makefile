@@ -68,7 +68,7 @@ test-vllm: $(VLLM)/.ready
 	@$(PYTEST_VLLM) $(VLLM_TESTS) -m "not acceptance and not bench"
 
 acceptance: machine $(VENV)/.ready-dev
-	@AUTOCLAVE_WRITE_DOCS=$${AUTOCLAVE_WRITE_DOCS:-1} $(ENGINE) $(PYTEST) tests -m "acceptance and not vllm" --timeout=7200 -p no:randomly
+	@AUTOCLAVE_WRITE_DOCS=$${AUTOCLAVE_WRITE_DOCS:-1} $(ENGINE) $(PYTEST) tests -m "(acceptance or done_when) and not vllm" --timeout=7200 -p no:randomly
 	@$(if $(WITH_VLLM),$(PYTEST_VLLM) tests/integration/vllm -m acceptance --timeout=7200 -s)
 
 bench: machine $(VENV)/.ready-dev

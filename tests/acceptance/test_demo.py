@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.namespaces, pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.namespaces, pytest.mark.postgres, pytest.mark.slow, pytest.mark.done_when, pytest.mark.timeout(900)]
 
 
 def autoclave(*argv: str, home: Path) -> tuple[int, Any]:

@@ -13,7 +13,7 @@ from sandbox import Pool
 from sandbox.runtimes.namespaces import rootfs
 from sandbox.settings import Settings
 
-pytestmark = pytest.mark.namespaces
+pytestmark = [pytest.mark.namespaces, pytest.mark.done_when]
 
 MARK = "canary-4f1d7c20"
 # Every readable file outside the system directories that holds the text of stdin; what is listed is what the agent could read.
