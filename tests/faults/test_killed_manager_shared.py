@@ -56,9 +56,20 @@ def rows(settings: Settings, query: str) -> list[tuple[Any, ...]]:
         return connection.execute(query).fetchall()
 
 
+def start_checks(settings: Settings) -> list[tuple[Any, ...]]:
+    """What vouched for the state that each lease was given: its check's status, and whether that check read this very namespace in
+    this generation before the lease was granted."""
+    return rows(
+        settings,
+        "select l.trajectory, c.status, c.namespace = l.namespace, c.generation = l.generation, c.at <= l.granted"
+        " from leases l left join checks c on c.id = l.start_check order by l.rowid",
+    )
+
+
 def kill_and_restart(settings: Settings, directory: Path, boundary: str, nth: int) -> None:
     killed = manage(settings, directory, boundary, nth)
     assert killed.returncode == -signal.SIGKILL, f"{boundary} was not reached {nth} times: {killed.stderr[-3000:]}"
+    before = len(start_checks(settings))
     again = manage(settings, directory, "never", 1)
     assert again.returncode == 0, again.stderr[-3000:]
     told = [json.loads(line) for line in (directory / "journal").read_text().splitlines()]
@@ -72,7 +83,9 @@ def kill_and_restart(settings: Settings, directory: Path, boundary: str, nth: in
             assert line["quarantined"], "the leak was not found"
     assert rows(settings, "select id from leases where ended is null") == []
     assert rows(settings, "select id, state from namespaces where state <> 'retired'") == []
-    assert rows(settings, "select namespace from transitions where target = 'ready' and source <> 'verifying'") == []
+    assert len(start_checks(settings)) > before, "the restarted manager granted leases"
+    wrong = [row for row in start_checks(settings) if row[1:] != ("clean", 1, 1, 1)]
+    assert wrong == [], "P10: a namespace was leased whose state no clean check of it vouched for"
     twice = rows(
         settings,
         "select a.id, b.id from leases a join leases b on a.namespace = b.namespace and a.sequence < b.sequence"
