@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from sandbox.runtimes.docker.plain.reach import Reach, Relay
+from sandbox.runtimes.docker.plain.reach import Reach, Relay, Spent
 
 TURNS = 12
+
+
+@pytest.fixture
+def spent() -> Iterator[Spent]:
+    made = Spent(most=3)
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -60,8 +67,8 @@ async def connected(relay: Relay, turns: int) -> socket.socket:
     return client
 
 
-async def test_an_open_relay_serves(reach: Reach) -> None:
-    relay = Relay(reach)
+async def test_an_open_relay_serves(reach: Reach, spent: Spent) -> None:
+    relay = Relay(reach, spent)
     await relay.open([1])
     with await connected(relay, 0) as client:
         assert await said_again(client) == b"x"
@@ -73,9 +80,28 @@ async def test_an_open_relay_serves(reach: Reach) -> None:
 
 
 @pytest.mark.parametrize("turns", range(TURNS))
-async def test_who_was_accepted_just_before_the_end_of_a_generation_is_not_served_in_the_next(reach: Reach, turns: int) -> None:
-    relay = Relay(reach)
+async def test_who_was_accepted_just_before_the_end_of_a_generation_is_not_served_in_the_next(
+    reach: Reach, spent: Spent, turns: int
+) -> None:
+    relay = Relay(reach, spent)
     await relay.open([1])
     with await connected(relay, turns) as client:
         await relay.close()
         assert await said_again(client) == b""
+
+
+async def test_a_port_of_a_generation_that_ended_is_nobodys_for_a_while(reach: Reach, spent: Spent) -> None:
+    ports = []
+    for _ in range(5):
+        relay = Relay(reach, spent)
+        await relay.open([1])
+        ports.append(int(relay.address(1).rpartition(":")[2]))
+        await relay.close()
+    for port in ports:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+    for port in ports[-3:]:
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+    assert len(set(ports[-4:])) == 4
+    assert len(spent) == 3

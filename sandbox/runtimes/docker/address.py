@@ -25,10 +25,16 @@ class Address:
     port: int = 0
     certificates: Path | None = None
     verify: bool = True
+    publish: str = ""  # the address of the engine's machine at which ports of containers are published, where the user states one
 
     @property
     def is_socket(self) -> bool:
         return bool(self.path)
+
+    @property
+    def is_loopback(self) -> bool:
+        """True for a port of this machine: the engine's own, or the end of a tunnel to it."""
+        return self.host == "localhost" or self.host.startswith("127.") or self.host == "::1"
 
     def context(self) -> ssl.SSLContext | None:
         """Return what encrypts a connection, None where it is not encrypted."""
@@ -42,7 +48,9 @@ class Address:
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Address:
-    """Read DOCKER_HOST, DOCKER_CERT_PATH and DOCKER_TLS_VERIFY as the docker command does; raise RuntimeUnavailable."""
+    """Read DOCKER_HOST, DOCKER_CERT_PATH and DOCKER_TLS_VERIFY as the docker command does, and AUTOCLAVE_DOCKER_PUBLISH; raise
+    RuntimeUnavailable. An engine on a network is spoken to under TLS alone: whoever reaches one without is root there, its
+    containers, too."""
     env = os.environ if environ is None else environ
     url = env.get("DOCKER_HOST") or DEFAULT
     parts = urlsplit(url)
@@ -58,4 +66,12 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Address:
     home = Path(env.get("HOME") or "/root")
     certificates = Path(env.get("DOCKER_CERT_PATH") or home / ".docker") if encrypted else None
     port = parts.port or (2376 if encrypted else 2375)
-    return Address(url=url, host=parts.hostname, port=port, certificates=certificates, verify=verify)
+    publish = env.get("AUTOCLAVE_DOCKER_PUBLISH", "")
+    found = Address(url=url, host=parts.hostname, port=port, certificates=certificates, verify=verify, publish=publish)
+    if not encrypted and not found.is_loopback:
+        raise RuntimeUnavailable(
+            f"DOCKER_HOST is {url!r}, where everyone on that network, containers included, would be root",
+            fix="set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH, or use a tunnel: "
+            "ssh -N -L /tmp/docker.sock:/var/run/docker.sock HOST, DOCKER_HOST=unix:///tmp/docker.sock",
+        )
+    return found

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from sandbox.errors import InstanceLost
 from sandbox.runtimes.docker.plain.definition import Definition
-from sandbox.runtimes.docker.plain.reach import Reach, Relay
+from sandbox.runtimes.docker.plain.reach import Reach, Relay, Spent
 
 
 class Addresses:
     """Open or closed; opened again for the next generation."""
 
-    def __init__(self, definition: Definition) -> None:
-        self._definition = definition
+    def __init__(self, definition: Definition, spent: Spent) -> None:
+        self._definition, self._spent = definition, spent
         self._session: Relay | None = None
         self._trusted: Relay | None = None
 
     async def open(self, reach: Reach) -> None:
-        self._session, self._trusted = Relay(reach), Relay(reach)
+        self._session, self._trusted = Relay(reach, self._spent), Relay(reach, self._spent)
         for relay in (self._session, self._trusted):
             await relay.open(self._definition.places)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +17,15 @@ from sandbox.runtimes.docker.labels import Mark
 
 _MIB = 1 << 20
 _LOG = {"max-size": "5m", "max-file": "1"}
+
+
+async def _publish_at(engine: Engine) -> str:
+    """Where the engine's machine shows the ports of a container: at one address, never at all of them unless the user states it."""
+    address = engine.address
+    if address.publish or address.is_socket or address.is_loopback:
+        return address.publish or "127.0.0.1"
+    found = await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    return str(found[0][4][0])
 
 
 def wanted(environment: Environment) -> bool:
@@ -161,5 +172,5 @@ async def define(engine: Engine, environment: Environment) -> Definition:
         options=resource.options,
         image=image,
         published=bool(resource.options.ports) and not engine.beside,
-        publish_at="127.0.0.1" if engine.address.is_socket else "",
+        publish_at=await _publish_at(engine),
     )

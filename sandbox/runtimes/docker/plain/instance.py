@@ -22,11 +22,16 @@ from sandbox.runtimes.docker.plain import commands, files
 from sandbox.runtimes.docker.plain.addresses import Addresses
 from sandbox.runtimes.docker.plain.definition import Definition
 from sandbox.runtimes.docker.plain.lineage import Lineage
+from sandbox.runtimes.docker.plain.reach import Spent
 from sandbox.runtimes.docker.plain.saved import Saver
 from sandbox.runtimes.docker.plain.view import PlainSubject
 from sandbox.runtimes.group.watch import watch_disk
 
 log = logging.getLogger(__name__)
+_PUBLISHED = (
+    "ports published at {} of the engine's machine, on a bridge of this home. No wall: from inside, every service of that machine "
+    "on its bridge or on all its addresses is reached, and what it routes to is sent packets"
+)
 
 
 def _size(tree: Tree) -> int:
@@ -44,6 +49,7 @@ class PlainInstance:
         snapshot: Snapshot,
         namespace: NamespaceId,
         data_root: Path | None,
+        spent: Spent,
     ) -> None:
         self.engine, self._saver, self.definition = engine, saver, definition
         self.snapshot, self.namespace, self.data_root = snapshot, namespace, data_root
@@ -52,7 +58,7 @@ class PlainInstance:
         self.token = secrets.token_hex(6)
         self.closed = False
         self._lineage: Lineage | None = None
-        self._addresses = Addresses(definition)
+        self._addresses = Addresses(definition, spent)
         self._revoked = True
         self._used = False
         self._stopped: str | None = None
@@ -69,9 +75,10 @@ class PlainInstance:
         namespace: NamespaceId,
         generation: int,
         data_root: Path | None,
+        spent: Spent,
     ) -> PlainInstance:
         """Make, fill, prove, start. Nothing is left when that fails."""
-        instance = cls(engine, saver, definition, snapshot, namespace, data_root)
+        instance = cls(engine, saver, definition, snapshot, namespace, data_root, spent)
         try:
             instance._lineage = await instance._make(snapshot, generation)
             await instance._come_up(generation)
@@ -124,7 +131,8 @@ class PlainInstance:
             "image": str(self.definition.image.get("Id", "")),
             "isolation": self.definition.spec.isolation.value,
             "state": "recreated from its saved image; volumes filled through the engine's archive",
-            "network": "published ports on a bridge without masquerade" if self.definition.published else "none: loopback alone",
+            "network": _PUBLISHED.format(self.definition.publish_at) if self.definition.published else "none: loopback alone",
+            "endpoints": "TCP on this machine's loopback, open to its users; a port is one generation's, and then kept unused",
             "user": chosen.user or config.get("User") or "root (of the container, with the capabilities below)",
             "capabilities": sorted(chosen.capabilities),
             "no_new_privileges": True,

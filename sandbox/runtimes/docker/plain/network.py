@@ -1,5 +1,8 @@
-"""The network of containers whose ports must be published, because this process cannot enter theirs: one for each home, on which
-containers do not reach each other and from which no packet is sent on to the world."""
+"""The network of containers whose ports must be published, because this process cannot enter theirs: one for each home.
+
+It is no wall. Where the engine sets up the machine's packet filter, containers do not reach each other on it. From inside, what
+listens on the engine's machine at the bridge's address (or at all addresses) is reached; packets to elsewhere are routed with the
+container's own address, unmasqueraded, so that answers come only from where that is routed back."""
 
 from __future__ import annotations
 

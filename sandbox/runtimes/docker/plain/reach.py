@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -138,6 +139,27 @@ def enter(pid: int, container: str, kind: str, flag: int) -> None:
         os.close(descriptor)
 
 
+class Spent:
+    """Ports of generations that have ended: kept bound, so that no later generation has the same. The oldest goes when there are
+    too many to keep."""
+
+    def __init__(self, most: int = 1000) -> None:
+        self._kept: deque[socket.socket] = deque()
+        self._most = most
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def keep(self, bound: socket.socket) -> None:
+        self._kept.append(bound)
+        while len(self._kept) > self._most:
+            self._kept.popleft().close()
+
+    def close(self) -> None:
+        while self._kept:
+            self._kept.popleft().close()
+
+
 class Relay:
     """The addresses of one generation: listeners on this machine's loopback, each before one port or socket inside.
 
@@ -145,14 +167,19 @@ class Relay:
     is accepted, so that none is between two states when its generation ends.
     """
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+    def __init__(self, reach: Reach, spent: Spent) -> None:
+        self._reach, self._spent = reach, spent
+        self._bound: list[socket.socket] = []
         self._listening: dict[int | str, socket.socket] = {}
         self._running: set[asyncio.Task[None]] = set()
 
     async def open(self, places: Sequence[int | str]) -> None:
         for place in places:
-            listening = self._listening[place] = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
+            bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)  # never listens, and holds the port when nobody does any more
+            self._bound.append(bound)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(("127.0.0.1", 0))
+            listening = self._listening[place] = socket.create_server(bound.getsockname(), backlog=_BACKLOG)
             listening.setblocking(False)
             self._listen(place, listening)
 
@@ -169,6 +196,8 @@ class Relay:
         for one in listening.values():
             asyncio.get_running_loop().remove_reader(one)
             one.close()
+        while self._bound:
+            self._spent.keep(self._bound.pop())
         await self.cut()
 
     async def cut(self) -> None:

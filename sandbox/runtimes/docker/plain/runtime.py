@@ -20,6 +20,7 @@ from sandbox.runtimes.docker.plain import archive, commands, network
 from sandbox.runtimes.docker.plain.definition import Definition, define, refuse_hook
 from sandbox.runtimes.docker.plain.instance import PlainInstance
 from sandbox.runtimes.docker.plain.lineage import Lineage
+from sandbox.runtimes.docker.plain.reach import Spent
 from sandbox.runtimes.docker.plain.saved import Saver
 from sandbox.runtimes.group.together import all_of
 from sandbox.settings import Settings
@@ -38,6 +39,7 @@ class PlainRuntime:
         self._engine = engine
         self._saver = Saver(settings, storage, engine)
         self._instances: set[PlainInstance] = set()
+        self._spent = Spent()
         self._definitions: dict[str, Definition] = {}
 
     @property
@@ -111,7 +113,9 @@ class PlainRuntime:
         definition = await self._define(environment)
         facts = await self._engine.facts()
         root = Path(facts.data_root) if self._engine.beside and Path(facts.data_root).is_dir() else None
-        instance = await PlainInstance.open(self._engine, self._saver, definition, snapshot, namespace, generation, root)
+        instance = await PlainInstance.open(
+            self._engine, self._saver, definition, snapshot, namespace, generation, root, self._spent
+        )
         self._instances = {i for i in self._instances if not i.closed} | {instance}
         return instance
 
@@ -133,4 +137,5 @@ class PlainRuntime:
         except AutoclaveError as error:  # what it could not remove is tried once more
             log.warning("an instance could not be closed", extra={"event": "docker.close", "reason": str(error)})
         self._instances.clear()
+        self._spent.close()
         await run_shielded(all_of(leftovers.settle(self._engine), network.remove(self._engine)))
