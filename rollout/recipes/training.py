@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -36,10 +37,10 @@ class Recipe:
     batch_groups: int = 4
     group_size: int = 6
     samples: int = 2  # of each held-out task
-    learning_rate: float = 5e-4
+    learning_rate: float = 1e-4
     max_gap: int = 1
-    size: int = 12  # namespaces of each world
-    slots: int = 16  # requests that the engine serves at once
+    size: int = 24  # namespaces of each world
+    slots: int = 32  # requests that the engine serves at once
     spare_batches: int = 10  # without anything to learn (all rewards equal), until the run ends with fewer updates
 
     def options(self, cell: Cell) -> Options:
@@ -82,13 +83,15 @@ def worlds() -> tuple[LoadedEnvironment, LoadedEnvironment]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rig:
-    """What a run needs beside its recipe. `folder` is the run's own."""
+    """What a run needs beside its recipe. `folder` is the run's own. `name` is its name in the ledger, where none comes twice: what
+    was interrupted and is run again is another run."""
 
     stage: Stage
     engine: Engine
     tokenizer: Tokenizer
     clock: Clock
     folder: Path
+    name: str = field(default_factory=lambda: f"learn-{secrets.token_hex(4)}")
 
 
 async def learn(recipe: Recipe, cell: Cell, model: Path, rig: Rig, *, say: Say) -> dict[str, Any]:
@@ -97,7 +100,7 @@ async def learn(recipe: Recipe, cell: Cell, model: Path, rig: Rig, *, say: Say) 
     await rig.engine.publish(model, rig.engine.version + 1)
     first = rig.engine.version
     options = recipe.options(cell)
-    plan = plan_of(options, name=f"learn-{rig.folder.name}")
+    plan = plan_of(options, name=rig.name)
     books = books_of(plan, rig.stage.training, options, folder=rig.folder, clock=rig.clock)
     learner = Grpo(model, folder=rig.folder / "checkpoints", rule=GrpoRule(learning_rate=recipe.learning_rate, keep=2))
     parts = parts_of(
@@ -157,7 +160,7 @@ async def judge(recipe: Recipe, cell: Cell, updates: int, rig: Rig) -> dict[str,
     environment = rig.stage.held_out
     tasks = [task.id for task in environment.tasks.values() if task.split == "held-out"]
     options = recipe.judging(cell, len(tasks))
-    plan = plan_of(options, name=f"learn-{rig.folder.name}-held-out-{updates}")
+    plan = plan_of(options, name=f"{rig.name}-held-out-{updates}")
     books = books_of(plan, environment, options, folder=rig.folder / f"held-out-{updates}", clock=rig.clock)
     parts = parts_of(
         plan, options, pool=rig.stage.pool, environment=environment, engine=rig.engine, tokenizer=rig.tokenizer, clock=rig.clock
