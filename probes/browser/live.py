@@ -24,12 +24,12 @@ async def read_live(browser: Cdp) -> dict[str, str]:
         "contexts": str(len(contexts)),
     }
     fields |= target_fields(targets)
-    fields |= await _windows(browser, targets)
+    fields |= await window_fields(browser, targets)
     fields |= cookie_fields((await browser.call("Storage.getCookies"))["cookies"])
     return fields
 
 
-async def _windows(browser: Cdp, targets: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+async def window_fields(browser: Cdp, targets: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """One field for each different kind of window, with how many tabs are in such a one."""
     seen: Counter[str] = Counter()
     for target in targets:

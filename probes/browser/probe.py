@@ -11,7 +11,7 @@ from probes.browser.profile import read_profile
 from probes.kinds import Options, digest_of_kind, read_options, resource_of
 from probes.manifest import Digests, read_whole
 from probes.probe import Findings, ProbeContext
-from sandbox.aio import in_thread
+from sandbox.aio import read_in_thread
 from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
 from sandbox.ports import Sharing
 from sandbox.resources.browser import cdp
@@ -42,6 +42,7 @@ class BrowserProbe:
         return False
 
     def depth_of(self, field: str, *, in_place: bool) -> Depth | None:
+        """`clipboard` of a browser that is shared is read at every depth, in place as its parts are."""
         return Depth.DEEP if field.startswith((PROFILE, "clipboard")) and not in_place else Depth.QUICK
 
     def of_instance(self, field: str) -> bool:
@@ -52,12 +53,12 @@ class BrowserProbe:
             sharing = context.sharing
             fields = await (read_live(browser) if sharing is None else shared.read_shared(browser, sharing))
             thorough = context.thorough and (sharing is None or sharing.own is None)
-            if thorough:
+            if thorough and sharing is None:
                 fields |= await read_clipboard(browser)
-        fields |= await in_thread(self._downloads, context, sharing)
+        fields |= await read_in_thread(self._downloads, context, sharing)
         if not thorough:
             return Findings(fields=fields)
-        found, problems = await in_thread(read_profile, context.subject.tree(self.resource, PROFILE))
+        found, problems = await read_in_thread(read_profile, context.subject.tree(self.resource, PROFILE))
         return Findings(fields={**fields, **found}, problems=tuple(problems))
 
     def _downloads(self, context: ProbeContext, sharing: Sharing | None) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Reading a browser that several namespaces share: one part of it, or the whole.
 
 A part is a context. Which context is whose is asked of the relay, never of the browser. What belongs to no part is the browser's,
-and no holder may change it: its default context, its profile, its clipboard, and the absence of any further context.
+and no holder may change it: its default context, its profile, its clipboard and screens, and the absence of any further context.
+The clipboard is common to all, so that every check reads it: the relay empties it before a part is made and after it was dropped.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from probes.browser.live import cookie_fields, target_fields
+from probes.browser.live import cookie_fields, target_fields, window_fields
+from probes.canonical import name_of
 from sandbox.ports import Part, Sharing
 from sandbox.resources.browser.cdp import Cdp
 
 OWN = "(own) "
+_COMMONS_S = 120.0  # its page may have to be opened first
 _SETTLE_S = 5.0  # a context that waits for the next part is being opened
 
 
@@ -32,7 +35,10 @@ async def read_shared(browser: Cdp, sharing: Sharing) -> dict[str, str]:
     contexts = (await browser.call("Target.getBrowserContexts"))["browserContextIds"]
     default = [t for t in targets if t.get("browserContextId") not in contexts]
     fields |= target_fields(default)
+    fields |= await window_fields(browser, default)
     fields |= cookie_fields((await browser.call("Storage.getCookies"))["cookies"])
+    common = await browser.call("Relay.commons", timeout=_COMMONS_S)
+    fields |= {what: "\n".join(map(name_of, common[what])) for what in ("clipboard", "screens")}
     if sharing.own is None:
         return fields | {"contexts of nobody": await _of_nobody(browser, sharing)}
     return fields | await _own(browser, sharing.own, known, targets)
@@ -42,7 +48,8 @@ async def _own(browser: Cdp, part: Part, known: Mapping[str, Any], targets: list
     context = known["parts"].get(part.name)
     if context is None:
         return {f"{OWN}context": "there is none"}
-    found = target_fields([t for t in targets if t.get("browserContextId") == context])
+    own = [t for t in targets if t.get("browserContextId") == context]
+    found = target_fields(own) | await window_fields(browser, own)
     found |= cookie_fields((await browser.call("Storage.getCookies", {"browserContextId": context}))["cookies"])
     return {f"{OWN}context": "there", **{f"{OWN}{name}": text for name, text in found.items()}}
 
@@ -55,7 +62,7 @@ async def _of_nobody(browser: Cdp, sharing: Sharing) -> str:
         known = await browser.call("Relay.parts")
         contexts = set((await browser.call("Target.getBrowserContexts"))["browserContextIds"])
         strangers = [name for name in known["parts"] if name not in sharing.names]
-        left = contexts - set(known["parts"].values()) - {known["spare"]}
+        left = contexts - set(known["parts"].values()) - {known["spare"], known["commons"]}
         if not (left or strangers) or loop.time() > end:
             return str(len(left) + len(strangers))
         await asyncio.sleep(0.05)

@@ -37,6 +37,14 @@ def judged(method: str, params: dict[str, Any] | None = None, *, session: bool =
         ("Browser.grantPermissions", {"permissions": ["geolocation", "clipboardReadWrite"]}, False),
         ("Browser.grantPermissions", {}, False),
         ("Browser.setPermission", {"permission": {"name": "clipboard-write"}, "setting": "granted"}, True),
+        ("Browser.resetPermissions", {}, False),
+        ("Browser.resetPermissions", {"browserContextId": "mine"}, True),
+        ("Emulation.addScreen", {"left": 800, "top": 0, "width": 1, "height": 1}, True),
+        ("Emulation.removeScreen", {"screenId": "1"}, True),
+        ("Input.dispatchKeyEvent", {"type": "rawKeyDown", "windowsVirtualKeyCode": "86", "modifiers": 2}, True),
+        ("Input.dispatchKeyEvent", {"type": "rawKeyDown", "windowsVirtualKeyCode": 86.0, "modifiers": 2}, True),
+        ("Input.dispatchKeyEvent", {"type": "rawKeyDown", "windowsVirtualKeyCode": 86, "modifiers": 2.0}, True),
+        ("Input.dispatchKeyEvent", {"type": "rawKeyDown", "commands": "paste"}, True),
         ("Browser.crash", {}, True),
         ("SystemInfo.getProcessInfo", {}, False),
         ("Tracing.start", {}, True),
@@ -60,8 +68,36 @@ def test_calls_are_narrowed_to_the_own_context() -> None:
     assert judged("Target.createTarget", {"url": "http://a/"})["browserContextId"] == "mine"
     assert judged("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": "/etc"})["downloadPath"] == "/down/mine"
     assert judged("Page.setDownloadBehavior", {"downloadPath": "/etc"}, session=True)["downloadPath"] == "/down/mine"
-    key = judged("Input.dispatchKeyEvent", {"type": "keyDown", "commands": ["Paste", "selectAll"]}, session=True)
-    assert key["commands"] == ["selectAll"]
+    for where in ("Browser", "Page"):  # that would be the directory of the whole browser
+        given = judged(f"{where}.setDownloadBehavior", {"behavior": "default"}, session=where == "Page")
+        assert (given["behavior"], given["downloadPath"]) == ("allow", "/down/mine")
+
+
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ({"key": "c", "windowsVirtualKeyCode": 67, "modifiers": 2}, {"windowsVirtualKeyCode": 0}),
+        ({"key": "V", "windowsVirtualKeyCode": 86, "modifiers": 10}, {"windowsVirtualKeyCode": 0}),
+        ({"key": "x", "windowsVirtualKeyCode": 88, "modifiers": 4}, {"windowsVirtualKeyCode": 0}),
+        ({"key": "Insert", "windowsVirtualKeyCode": 45, "modifiers": 8}, {"windowsVirtualKeyCode": 0}),
+        ({"key": "Insert", "windowsVirtualKeyCode": 45, "modifiers": 2}, {"windowsVirtualKeyCode": 0}),
+        ({"key": "Delete", "windowsVirtualKeyCode": 46, "modifiers": 8}, {"windowsVirtualKeyCode": 0}),
+        ({"key": "Paste"}, {"key": "Unidentified"}),
+        (
+            {"key": "v", "commands": ["Paste", "selectAll", "pasteGlobalSelection"]},
+            {"commands": ["selectAll"]},
+        ),
+        ({"key": "v", "windowsVirtualKeyCode": 86, "text": "v"}, {}),
+        ({"key": "V", "windowsVirtualKeyCode": 86, "modifiers": 8, "text": "V"}, {}),
+        ({"key": "a", "windowsVirtualKeyCode": 65, "modifiers": 2}, {}),
+        ({"key": "Delete", "windowsVirtualKeyCode": 46}, {}),
+        ({"key": "Enter", "windowsVirtualKeyCode": 13, "modifiers": 8, "commands": ["insertNewline"]}, {}),
+    ],
+)
+def test_a_key_does_not_reach_the_clipboard_and_is_otherwise_as_it_was(given: dict[str, Any], changed: dict[str, Any]) -> None:
+    key = {"type": "rawKeyDown", **given}
+
+    assert judged("Input.dispatchKeyEvent", key, session=True) == {**key, **changed}
 
 
 def test_what_a_page_needs_goes_on_as_it_is() -> None:
@@ -70,6 +106,7 @@ def test_what_a_page_needs_goes_on_as_it_is() -> None:
         ("Target.setAutoAttach", {"autoAttach": True}, False),
         ("Page.navigate", {"url": "http://a/"}, True),
         ("Runtime.evaluate", {"expression": "1"}, True),
+        ("Emulation.setFocusEmulationEnabled", {"enabled": True}, True),
         ("DOM.setFileInputFiles", {"files": []}, True),
     ):
         assert judged(method, params, session=session) == params
@@ -127,6 +164,21 @@ async def test_each_client_hears_of_its_own_sessions_alone() -> None:
     assert (asked["sessionId"], asked["id"] == 7) == ("s0", False)
     browser.tell({"id": asked["id"], "result": {"product": "x"}, "sessionId": "s0"})
     assert one.heard[-1] == {"id": 7, "result": {"product": "x"}}
+
+
+async def test_what_must_last_is_asked_in_a_session_that_stays_and_answered_where_it_was_asked() -> None:
+    browser, one = Chromium(), Listener(context="mine")
+    await browser.sharing.join(one)
+    browser.event("s0", "Target.attachedToTarget", sessionId="page", targetInfo={"targetId": "t", "browserContextId": "mine"})
+    for session in (None, "page"):
+        asking = {"id": 3, "method": "Browser.grantPermissions"} | ({"sessionId": session} if session else {})
+        browser.sharing.ask(one, asking, lasting=True)
+        asked = browser.asked[-1]
+        assert "sessionId" not in asked
+        browser.tell({"id": asked["id"], "result": {}})
+        assert one.heard[-1] == {"id": 3, "result": {}} | ({"sessionId": session} if session else {})
+    browser.sharing.ask(one, {"id": 4, "method": "Browser.grantPermissions", "sessionId": "another"}, lasting=True)
+    assert "not found" in one.heard[-1]["error"]["message"]
 
 
 async def test_a_client_of_one_context_is_not_given_a_page_of_another_and_that_page_goes_on() -> None:

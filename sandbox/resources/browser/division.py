@@ -15,6 +15,8 @@ from sandbox.resources.browser.access import SOCKET, address, connected
 from sandbox.resources.browser.cdp import Refused
 from sandbox.resources.browser.options import BrowserOptions
 
+_PART_S = 120.0  # a context, a tab in it, and a look at the clipboard
+
 
 class Division(ABC):
     """Implements `Divisible` for a browser."""
@@ -51,7 +53,7 @@ class Division(ABC):
     async def _tell(self, live: LiveResource, part: Part, what: str, **more: str) -> None:
         try:
             async with connected(live) as browser:
-                await browser.call(what, {"name": part.name, **more})
+                await browser.call(what, {"name": part.name, **more}, timeout=_PART_S)
         except (Refused, InstanceLost) as error:
             raise ResetFailed(f"resource {self.spec.name}, context of {part.namespace}: {error.message}") from error
 

@@ -33,10 +33,10 @@ from sandbox.settings import Settings, load
 
 PROFILE = "profile"
 DOWNLOADS = "downloads"
-_VERSION = 1
+_VERSION = 2
 _RELAY = "/opt/autoclave/relay"
 _HERE = Path(__file__).parent
-_PARTS = ("__init__", "clients", "filtering", "main", "parts", "sharing", "sites", "websocket")
+_PARTS = ("__init__", "clients", "commons", "filtering", "guard", "main", "parts", "sharing", "sites", "websocket")
 _PYTHON = "/usr/bin/python3"
 _BOOT = "import sys; sys.path.insert(0, '/opt/autoclave'); from relay.main import main; main()"
 

@@ -16,6 +16,7 @@ from sandbox.errors import InstanceLost
 from sandbox.model import Depth, EnvironmentSpec, InstanceId, Isolation, NamespaceId, Score, Snapshot, TaskSpec
 from sandbox.pages import Pages, resolve
 from sandbox.ports import Environment, Resource, Runtime, SharedInstance, SharingRuntime, Subject, Verifier
+from sandbox.resources.browser import cdp
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -119,6 +120,105 @@ async def test_nobody_reaches_past_the_own_context(environment: Environment, hos
     for wrong, given in ((whole, {}), (url, {}), (url, dict.fromkeys(headers, "guess"))):
         with pytest.raises(Error):
             await _connect(page, wrong, given)
+
+
+HOSTILE = """(secret) => {
+  document.open(); document.write('<textarea id=t>' + secret + '</textarea>'); document.close();
+  addEventListener('copy', (e) => { e.preventDefault(); e.clipboardData.setData('application/x-own', secret); });
+  t.select();
+  return document.execCommand('copy');
+}"""
+
+
+async def test_the_clipboard_does_not_cross_contexts(
+    environment: Environment, host: SharedInstance, golden: Snapshot, pages: Pages
+) -> None:
+    """`set_content` opens the document anew, which ends every listener of the page."""
+    from playwright.async_api import Error
+
+    one, two = [await host.open(NamespaceId(name), 1) for name in ("one", "two")]
+    verifier = environment.verifier
+    baseline = await verifier.record([one.subject(), two.subject()], None, key="k")
+    mine, other = await pages.page("one", one.endpoint("web")), await pages.page("two", two.endpoint("web"))
+    for key in ("c", "x", "Insert"):
+        await mine.set_content("<textarea id=t>secret of one</textarea>")
+        await mine.focus("#t")
+        await mine.keyboard.press("ControlOrMeta+a")
+        await mine.keyboard.press(f"Control+{key}")
+    assert await _common(host) == []
+    await mine.evaluate(HOSTILE, "secret of one")
+    for key in ("Control+v", "Control+Shift+V", "Shift+Insert", "Paste"):
+        await other.set_content("<textarea id=t></textarea>")
+        await other.focus("#t")
+        if key != "Paste":
+            await other.keyboard.press(key)
+        else:
+            await other.evaluate("document.execCommand('paste')")
+        assert await other.input_value("#t") == ""
+    with pytest.raises(Error, match="Not allowed"):
+        await mine.context.clear_permissions()
+    assert (await verifier.check(two.subject(), baseline, Depth.QUICK)).clean
+
+
+async def test_what_a_holder_set_does_not_end_with_its_connection(host: SharedInstance, pages: Pages) -> None:
+    """The browser takes back what a session set when it ends: the clipboard stays denied, and downloads stay in their directory."""
+    one = await host.open(NamespaceId("one"), 1)
+    first = await pages.page("first", one.endpoint("web"))
+    await first.context.grant_permissions(["geolocation"], origin="https://other.invalid")
+    await pages.forget("first")
+    page = await pages.page("second", one.endpoint("web"))
+    assert page.context.browser is not None
+    await page.route("**/*", lambda route: route.fulfill(body="<p>hello", content_type="text/html"))
+    await page.goto("https://one.invalid/")
+    said = await page.evaluate("navigator.clipboard.writeText('kept').then(() => 'written', (e) => e.name)")
+    assert said == "NotAllowedError"
+    assert await _common(host) == []
+
+
+async def test_what_was_put_on_the_clipboard_is_seen_by_every_check_and_is_gone_with_its_part(
+    environment: Environment, host: SharedInstance, golden: Snapshot, pages: Pages
+) -> None:
+    one, two = [await host.open(NamespaceId(name), 1) for name in ("one", "two")]
+    verifier = environment.verifier
+    baseline = await verifier.record([one.subject(), two.subject()], None, key="k")
+    whole = await verifier.record([host.subject(), host.subject()], None, key="w")
+    for kind in ("text/plain", "application/x-own"):  # what the page's own interface does not show, too
+        await _plant(host, COPY.replace("KIND", kind))
+        for subject, known in ((two.subject(), baseline), (host.subject(), whole)):
+            found = await verifier.check(subject, known, Depth.QUICK)
+            assert {m.field for m in found.mismatches} == {"clipboard"}
+            assert all(m.shared for m in found.mismatches)
+        await one.revoke()
+        await one.restore(golden, one.generation + 1)
+        assert await _common(host) == []
+        assert (await verifier.check(two.subject(), baseline, Depth.QUICK)).clean
+    await _plant(host, COPY.replace("KIND", "text/plain"))
+    await two.close()
+    assert await _common(host) == []
+
+
+COPY = """
+document.body.innerHTML = '<p>words';
+getSelection().selectAllChildren(document.body);
+addEventListener('copy', (e) => { e.preventDefault(); e.clipboardData.setData('KIND', 'secret'); }, {once: true});
+document.execCommand('copy');
+"""
+
+
+async def _common(host: SharedInstance) -> list[str]:
+    async with cdp.connect(host.subject().endpoint("web")) as browser:
+        return list((await browser.call("Relay.commons"))["clipboard"])
+
+
+async def _plant(host: SharedInstance, script: str) -> None:
+    """As the manager could, whom nothing stops."""
+    async with cdp.connect(host.subject().endpoint("web")) as browser:
+        context = (await browser.call("Target.createBrowserContext"))["browserContextId"]
+        target = (await browser.call("Target.createTarget", {"url": "about:blank", "browserContextId": context}))["targetId"]
+        session = await browser.attach(target)
+        await browser.call("Emulation.setFocusEmulationEnabled", {"enabled": True}, session=session)
+        await browser.evaluate(session, script)
+        await browser.call("Target.disposeBrowserContext", {"browserContextId": context})
 
 
 async def _connect(page: Any, url: str, headers: Mapping[str, str]) -> None:

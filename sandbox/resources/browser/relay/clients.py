@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, cast
 
 from . import websocket
-from .filtering import ANSWERED, Denied
+from .filtering import ANSWERED, LASTING, Denied
 from .parts import Part, Parts, refusal
 from .sharing import CallFailed, Message, Sharing
 
@@ -185,7 +185,7 @@ class Server:
             except Denied as why:
                 connection.deliver(refusal(message, why))
                 return
-            self.sharing.ask(connection, message)
+            self.sharing.ask(connection, message, lasting=method in LASTING)
             return
         if method == "Browser.setDownloadBehavior":  # a client's own directories do not exist here
             message["params"] = {**message.get("params", {}), "downloadPath": self._downloads}
@@ -210,12 +210,15 @@ class Server:
             self.disconnect()
         elif method == "Relay.parts":
             return self.parts.known()
+        elif method == "Relay.commons":
+            return await self.parts.commons.read()
         elif method == "Relay.makePart":
             self.disconnect(of=name)
             await self.parts.make(name, str(params["secret"]))
         elif method == "Relay.fencePart":
             self.parts.fence(name)
             self.disconnect(of=name)
+            await self.parts.commons.empty()
         elif method == "Relay.disconnectPart":
             self.disconnect(of=name)
         elif method == "Relay.dropPart":
@@ -240,6 +243,8 @@ class Server:
             if joining is not None:
                 await asyncio.wait({joining})
             await self.sharing.leave(connection)
+            if connection.part is not None:
+                await self.parts.left(connection.part)
 
         self._later(leave())
 

@@ -12,7 +12,7 @@ from typing import Any
 Params = dict[str, Any]
 OWN_CONTEXT = frozenset(
     {
-        "Browser.grantPermissions", "Browser.resetPermissions", "Browser.setDownloadBehavior", "Browser.setPermission",
+        "Browser.grantPermissions", "Browser.setDownloadBehavior", "Browser.setPermission",
         "Storage.clearCookies", "Storage.getCookies", "Storage.setCookies", "Target.createTarget",
     }
 )  # fmt: skip
@@ -22,17 +22,35 @@ OWN_TARGET = frozenset(
 PLAIN = frozenset({"Browser.getVersion", "Target.setAutoAttach", "Target.detachFromTarget"})
 # Answered by the relay itself: what the browser would say names other contexts.
 ANSWERED = frozenset({"Target.getTargets", "Target.getBrowserContexts", "Target.setDiscoverTargets", "Browser.close"})
+# What they set is undone for the whole context when the session that asked for it ends, the denial of the clipboard included: so
+# they are asked in a session that does not end. `Browser.resetPermissions` would undo it at once.
+LASTING = frozenset({"Browser.grantPermissions", "Browser.setPermission"})
 # Of a page, a frame or a worker. What they reach is in the context's own processes and storage.
 DOMAINS = frozenset(
     {
         "Accessibility", "Animation", "Audits", "CSS", "CacheStorage", "Console", "DOM", "DOMDebugger", "DOMSnapshot",
-        "DOMStorage", "Debugger", "DeviceOrientation", "Emulation", "EventBreakpoints", "Fetch", "HeapProfiler", "IO",
+        "DOMStorage", "Debugger", "DeviceOrientation", "EventBreakpoints", "Fetch", "HeapProfiler", "IO",
         "IndexedDB", "Input", "Inspector", "LayerTree", "Log", "Media", "Network", "Overlay", "Page", "Performance",
         "PerformanceTimeline", "Profiler", "Runtime", "Schema", "Security", "ServiceWorker", "Storage", "WebAudio", "WebAuthn",
     }
 )  # fmt: skip
+# Of what can be emulated, what concerns a page. Screens, for one, are the whole browser's.
+_EMULATION = frozenset(
+    {
+        "canEmulate", "clearDeviceMetricsOverride", "clearGeolocationOverride", "clearIdleOverride", "getScreenInfos",
+        "resetPageScaleFactor", "setAutoDarkModeOverride", "setCPUThrottlingRate", "setDefaultBackgroundColorOverride",
+        "setDeviceMetricsOverride", "setDisabledImageTypes", "setDocumentCookieDisabled", "setEmitTouchEventsForMouse",
+        "setEmulatedMedia", "setEmulatedVisionDeficiency", "setFocusEmulationEnabled", "setGeolocationOverride",
+        "setHardwareConcurrencyOverride", "setIdleOverride", "setLocaleOverride", "setNavigatorOverrides", "setPageScaleFactor",
+        "setScriptExecutionDisabled", "setScrollbarsHidden", "setTimezoneOverride", "setTouchEmulationEnabled",
+        "setUserAgentOverride", "setVirtualTimePolicy", "setVisibleSize",
+    }
+)  # fmt: skip
 _SCHEMES = ("http:", "https:", "about:", "data:", "blob:")
-_CLIPBOARD = frozenset({"copy", "cut", "paste", "pasteandmatchstyle", "copyasmarkdown"})
+# Keys that reach the clipboard: with Control or Meta; with those or Shift; and those that are named so.
+_CONTROL, _META, _SHIFT = 2, 4, 8
+_LETTERS, _INSERT, _DELETE = (67, 86, 88), 45, 46
+_NAMED = frozenset({"copy", "cut", "paste"})
 
 
 class Denied(Exception):
@@ -52,9 +70,14 @@ def judge(
     elif method in OWN_TARGET:
         if "targetId" in found and found["targetId"] not in targets:  # without one: the page's, or the browser's own name
             raise Denied("another target")
-    elif method not in PLAIN and not (session and method.partition(".")[0] in DOMAINS):
+    elif method not in PLAIN and not (session and _of_page(method)):
         raise Denied("it reaches the whole browser")
     return _narrowed(method, found, downloads)
+
+
+def _of_page(method: str) -> bool:
+    domain, _, name = method.partition(".")
+    return domain in DOMAINS or (domain == "Emulation" and name in _EMULATION)
 
 
 def _no_clipboard(method: str, params: Params) -> None:
@@ -75,10 +98,28 @@ def _narrowed(method: str, params: Params, downloads: str) -> Params:
         raise Denied("only pages of the web")
     if method in ("Browser.setDownloadBehavior", "Page.setDownloadBehavior"):
         params["downloadPath"] = downloads
+        if params.get("behavior") == "default":  # that would be the whole browser's directory
+            params["behavior"] = "allow"
     elif method == "DOM.setFileInputFiles" and params.get("files"):
         raise Denied("files of the browser's machine; hand over their content instead")
     elif method == "Input.dispatchDragEvent" and isinstance(params.get("data"), dict) and params["data"].get("files"):
         raise Denied("files of the browser's machine")
-    elif method == "Input.dispatchKeyEvent" and "commands" in params:
-        params["commands"] = [c for c in params["commands"] if str(c).lower() not in _CLIPBOARD]
+    elif method == "Input.dispatchKeyEvent":
+        _without_clipboard(params)
     return params
+
+
+def _without_clipboard(params: Params) -> None:
+    """A key comes to the page as it is, but has no meaning to the browser where that would be to copy, to cut or to paste."""
+    commands = params.get("commands", [])
+    code, modifiers = params.get("windowsVirtualKeyCode", 0), params.get("modifiers", 0)
+    if not (isinstance(commands, list) and type(code) is int and type(modifiers) is int):
+        raise Denied("a key that is not one")
+    kept = [c for c in commands if not any(word in str(c).lower() for word in _NAMED)]
+    if kept != commands:
+        params["commands"] = kept
+    if str(params.get("key", "")).lower() in _NAMED:
+        params["key"] = "Unidentified"
+    control, shift = modifiers & (_CONTROL | _META), modifiers & _SHIFT
+    if (code in _LETTERS and control) or (code == _INSERT and (control or shift)) or (code == _DELETE and shift):
+        params["windowsVirtualKeyCode"] = 0

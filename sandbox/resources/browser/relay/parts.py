@@ -11,15 +11,12 @@ import hmac
 import os
 import shutil
 
+from .commons import Commons
 from .filtering import Denied, judge
+from .guard import Guard
 from .sharing import CallFailed, Client, Message, Sharing
 
 _PAGES = ("page", "iframe", "webview")
-# The clipboard crosses contexts: no page may put anything into it or take anything out of it.
-_NO_CLIPBOARD = """(() => {
-  for (const kind of ['copy', 'cut', 'paste', 'beforecopy', 'beforecut', 'beforepaste'])
-    window.addEventListener(kind, (e) => { e.preventDefault(); e.stopImmediatePropagation(); }, true);
-})()"""
 _DENIED = ("clipboard-read", "clipboard-write")
 
 
@@ -46,7 +43,9 @@ class Parts:
         self._spare: asyncio.Task[str] | None = None
         self._context_of: dict[str, str] = {}  # by target
         self._kind_of: dict[str, Message] = {}
+        self._guard = Guard(sharing)
         self._guarding: set[asyncio.Task[None]] = set()
+        self.commons = Commons(sharing)
         self.shared = False
 
     def find(self, name: str, secret: str) -> Part | None:
@@ -56,7 +55,8 @@ class Parts:
     def known(self) -> Message:
         """Say which contexts are whose."""
         spare = self._spare.result() if self._spare is not None and self._spare.done() and not self._spare.exception() else None
-        return {"parts": {part.name: part.context for part in self._parts.values()}, "spare": spare}
+        own = {part.name: part.context for part in self._parts.values()}
+        return {"parts": own, "spare": spare, "commons": self.commons.context}
 
     async def make(self, name: str, secret: str) -> None:
         """Give a name a context that nobody had before; what had that name is gone first."""
@@ -71,10 +71,22 @@ class Parts:
             context = await self._context()
         downloads = os.path.join(self._downloads, name)
         os.mkdir(downloads, 0o700)
-        behavior = {"behavior": "allow", "downloadPath": downloads, "browserContextId": context}
-        await self._sharing.call("Browser.setDownloadBehavior", behavior)
-        self._parts[name] = Part(name, secret, context, downloads)
+        part = Part(name, secret, context, downloads)
+        await self._keep_downloads(part)
+        self._parts[name] = part
         self._spare = asyncio.ensure_future(self._context())
+
+    async def _keep_downloads(self, part: Part) -> None:
+        behavior = {"behavior": "allow", "downloadPath": part.downloads, "browserContextId": part.context}
+        await self._sharing.call("Browser.setDownloadBehavior", behavior)
+
+    async def left(self, part: Part) -> None:
+        """A client of the part has left, and the browser undid what it had set: downloads stay in the part's own directory."""
+        if self._parts.get(part.name) is part:
+            try:
+                await self._keep_downloads(part)
+            except CallFailed:
+                return  # the part is gone meanwhile
 
     def fence(self, name: str) -> Part | None:
         """Let nobody in any more."""
@@ -93,6 +105,7 @@ class Parts:
                     raise
             del self._parts[name]
         shutil.rmtree(os.path.join(self._downloads, name), ignore_errors=True)
+        await self.commons.empty()
 
     async def _context(self) -> str:
         """Open a context with an empty tab in which the clipboard is denied."""
@@ -101,17 +114,8 @@ class Parts:
             denying = {"permission": {"name": name}, "setting": "denied", "browserContextId": context}
             await self._sharing.call("Browser.setPermission", denying)
         opened = await self._sharing.call("Target.createTarget", {"url": "about:blank", "browserContextId": context})
-        await self._guard(opened["targetId"])
+        await self._guard.watch(opened["targetId"])
         return context
-
-    async def _guard(self, target: str) -> None:
-        try:
-            session = (await self._sharing.call("Target.attachToTarget", {"targetId": target, "flatten": True}))["sessionId"]
-            await self._sharing.call("Page.enable", session=session)
-            adding = {"source": _NO_CLIPBOARD, "runImmediately": True}
-            await self._sharing.call("Page.addScriptToEvaluateOnNewDocument", adding, session)
-        except CallFailed:
-            return  # it is gone
 
     def heard(self, message: Message) -> None:
         """Follow which targets there are."""
@@ -123,12 +127,14 @@ class Parts:
             self._kind_of[info["targetId"]] = info
             mine = any(part.context == info.get("browserContextId") for part in self._parts.values())
             if fresh and mine and info.get("type") in _PAGES:
-                task = asyncio.ensure_future(self._guard(info["targetId"]))
+                task = asyncio.ensure_future(self._guard.watch(info["targetId"]))
                 self._guarding.add(task)
                 task.add_done_callback(self._guarding.discard)
         elif message.get("method") == "Target.targetDestroyed":
             self._context_of.pop(params.get("targetId", ""), None)
             self._kind_of.pop(params.get("targetId", ""), None)
+        elif message.get("method") == "Target.detachedFromTarget":
+            self._guard.gone(params.get("sessionId", ""))
 
     def answer(self, part: Part, method: str) -> Message:
         """Answer what names the whole browser, with the part's own."""

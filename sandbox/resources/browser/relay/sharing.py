@@ -36,6 +36,7 @@ class Sharing:
         self._owners: dict[str, Client] = {}  # by session
         self._own: dict[Client, str] = {}  # each client's browser session, which it does not know of
         self.heard: Callable[[Message], None] = lambda message: None  # told of what happens in the browser as a whole
+        self.heard_in: Callable[[str, Message], None] = lambda session, message: None  # ... in sessions of the relay's own
 
     async def call(self, method: str, params: Message | None = None, session: str | None = None) -> Message:
         """Call the browser on the relay's own behalf; raise CallFailed."""
@@ -71,8 +72,9 @@ class Sharing:
             except CallFailed:
                 return
 
-    def ask(self, client: Client, message: Message) -> None:
-        """Pass a client's call on. Sessions that are not its own do not exist for it."""
+    def ask(self, client: Client, message: Message, *, lasting: bool = False) -> None:
+        """Pass a client's call on. Sessions that are not its own do not exist for it. `lasting`: what it sets is not undone when
+        the client leaves."""
         number, own, session = message.get("id"), self._own[client], message.get("sessionId")
         if session is not None and self._owners.get(session) is not client:
             client.deliver({"id": number, "error": {"code": -32001, "message": "Session with given id not found."}})
@@ -80,12 +82,16 @@ class Sharing:
 
         def answered(answer: Message) -> None:
             answer["id"] = number
-            if answer.get("sessionId") == own:
+            if lasting and session is not None:
+                answer["sessionId"] = session
+            elif answer.get("sessionId") == own:
                 del answer["sessionId"]
             if client in self._own:
                 client.deliver(answer)
 
-        self._ask({"method": message.get("method"), "params": message.get("params", {})}, session or own, answered)
+        self._ask(
+            {"method": message.get("method"), "params": message.get("params", {})}, None if lasting else session or own, answered
+        )
 
     def _ask(self, call: Message, session: str | None, answered: Callable[[Message], None]) -> int:
         number = next(self._numbers)
@@ -109,6 +115,7 @@ class Sharing:
             return
         client = self._owners.get(message["sessionId"])
         if client is None:
+            self.heard_in(message["sessionId"], message)
             return
         method, params = message.get("method"), message.get("params", {})
         if method == "Target.attachedToTarget":
