@@ -20,6 +20,7 @@ from sandbox.runtimes.group.subject import Subject
 from sandbox.runtimes.group.tenant import Serving, Tenant
 from sandbox.runtimes.group.together import all_of
 from sandbox.runtimes.group.tree_parts import SharedTree
+from sandbox.runtimes.group.tree_walls import leave_marks, marks_seen
 from sandbox.runtimes.group.world import World
 from sandbox.settings import Settings
 
@@ -126,8 +127,10 @@ class GroupShared:
     async def canaries(self) -> Sequence[Mismatch]:
         """A part of our own leaves marks; every other looks for them. What differs is the wall's, and so the instance's."""
         served = self.served
-        if served is None or not self._tenants:
+        if not self._tenants:
             return ()
+        if served is None:
+            return await self._try_tree()
         writer = Part(
             isolation=self.plans.spec.isolation,
             namespace=NamespaceId(CANARY),
@@ -141,13 +144,26 @@ class GroupShared:
             for tenant in tuple(self._tenants.values()):
                 if await tenant.alive():
                     seen = await served.divisible.try_walls(served.live, writer, tenant.tenancy.part)
-                    found += [
-                        Mismatch(probe=CANARY, field=what, expected=None, actual=f"seen from {tenant.namespace}", shared=True)
-                        for what in seen
-                    ]
+                    found += _through_walls(seen, tenant)
         finally:
             await run_shielded(served.divisible.drop_part(served.live, writer))
             self.names.discard(writer.name)
+        return found
+
+    async def _try_tree(self) -> Sequence[Mismatch]:
+        """The same where a tree is shared: in sandboxes like those that holders have."""
+        readers = tuple(self._tenants.values())
+        mark = f"mark-{secrets.token_hex(8)}"
+        directories = [s.directory.target for s in self.plans.states if s.directory.role is Role.AGENT]
+        found: list[Mismatch] = []
+        writer = await self.open(NamespaceId(f"{self.id}-{CANARY}"), 1)
+        try:
+            await leave_marks(writer, mark, directories)
+            for tenant in readers:
+                if await tenant.alive():
+                    found += _through_walls(await marks_seen(tenant, mark, writer.part_name, directories), tenant)
+        finally:
+            await run_shielded(writer.close())
         return found
 
     def subject(self) -> HostSubject:
@@ -251,6 +267,11 @@ class HostSubject(Subject):
         if self._shared.tree is not None:
             return self._shared.tree.clone.tree()
         return super().tree(resource, state)
+
+
+def _through_walls(seen: Sequence[str], tenant: Tenant) -> list[Mismatch]:
+    said = f"seen from {tenant.namespace}"
+    return [Mismatch(probe=CANARY, field=what, expected=None, actual=said, shared=True) for what in seen]
 
 
 def _divided(plans: Plans) -> tuple[Resource, Divisible] | None:
