@@ -20,6 +20,7 @@ from sandbox.clock import SystemClock
 from sandbox.ledger import open_ledger
 from sandbox.pool.hosts import Host
 from sandbox.quarantine import describe
+from sandbox.resources.browser.cdp import Cdp, connect
 from sandbox.runtimes.namespaces import create
 from sandbox.settings import Settings
 from sandbox.storage import open_storage
@@ -36,7 +37,9 @@ RESOURCES: dict[str, dict[str, Any]] = {
     "database": {"db": {"kind": "postgres", "database": "world", "seed": ["seed.sql"], "max_prepared_transactions": 5}},
     "schema": {"db": {"kind": "postgres", "database": "world", "seed": ["seed.sql"], "max_prepared_transactions": 5}},
     "directory": {"docs": {"kind": "files", "files": {"guide/start.txt": "begin\n", "notes.txt": "none\n"}}},
+    "context": {"web": {"kind": "browser", "cookies": [{"name": "theme", "value": "dark", "domain": "world.test"}]}},
 }
+LIMITS: dict[str, dict[str, Any]] = {"context": {"memory_mb": 2048, "cpus": 2.0, "pids": 512}}
 
 
 class House:
@@ -123,7 +126,7 @@ async def open_house(
                 "isolation": isolation,
                 "namespaces_per_instance": share,
                 "resources": RESOURCES[isolation],
-                "limits": {"memory_mb": 256, "pids": 64},
+                "limits": LIMITS.get(isolation, {"memory_mb": 256, "pids": 64}),
                 "check": {"instance_every": 1000, "instance_after_s": 36000.0, "probe_limit_s": 120.0, **(check or {})},
             }
             environment = define(data, base)
@@ -144,13 +147,16 @@ async def open_house(
 @dataclass(frozen=True, kw_only=True)
 class Leak:
     """What is planted while a session is open on the part {a}; {b} and {c} are parts that nobody uses. `sql` is run as superuser
-    in `database` ("own": that of the session; "ready": that of {b}), `plant` is given the tree's top and the parts' names.
+    in `database` ("own": that of the session; "ready": that of {b}), `plant` is given the top of what is shared on disk and the
+    parts' names, `drive` the manager's connection to the browser and the parts' contexts.
     `quick`: the check after the session's reset sees it; else the barrier does. `field` is what it shows in."""
 
     name: str
     field: str
     sql: tuple[str, ...] = ()
     plant: Callable[[Path, dict[str, str]], None] | None = None
+    drive: Callable[[Cdp, dict[str, str]], Coroutine[Any, Any, object]] | None = None
+    disk: str = "downloads"  # the directory of a browser's
     database: str = "postgres"
     quick: bool = True
     gone: bool = False  # the namespace's own reset takes it away: nobody is tainted
@@ -175,9 +181,13 @@ async def try_leak(house: House, host: Host, leak: Leak, apart: str) -> tuple[An
     if leak.sql:
         await house.as_superuser(host, *(s.format(**names) for s in leak.sql), database=database)
     if leak.plant is not None:
-        sharing = host.live().subject().sharing
-        assert sharing.tree is not None
-        leak.plant(sharing.tree.real(""), names)
+        subject = host.live().subject()
+        tree = subject.sharing.tree or subject.tree("web", leak.disk)
+        leak.plant(tree.real(""), names)
+    if leak.drive is not None:
+        async with connect(host.live().subject().endpoint("web")) as browser:
+            contexts = (await browser.call("Relay.parts"))["parts"]
+            await leak.drive(browser, {letter: contexts[name] for letter, name in names.items()})
     await dirty.release()
     await house.judged(dirty.trajectory_id)
     if not leak.quick:
