@@ -33,7 +33,8 @@ def summarise(
         raise AssertionError(f"{accounts.admitted} admitted, states {counts}")
     records = list(books.records.values())
     shown = loop.parts.limits.shown()
-    books.events.note("told", memory=dict(told), dependencies=shown, gpus=gpus)
+    sync = {"max_gap": books.plan.sync.max_gap, "groups": books.plan.sync.groups}
+    books.events.note("told", memory=dict(told), dependencies=shown, gpus=gpus, sync=sync)
     books.events.flush()
     evidence = Evidence(
         records=books.records,

@@ -62,6 +62,32 @@ class Grpo:
         """Make one update; nothing is published where nothing can be learned (no trained token, or all advantages 0)."""
         return await in_thread(self._update, batch)
 
+    async def ready(self) -> None:
+        """Load weights and optimizer now, and not with the first update."""
+        await in_thread(self._load)
+
+    def close(self) -> None:
+        """Give the device back."""
+        self._model = self._reference = self._optimizer = None
+        if self._device == "cuda":
+            self._torch.cuda.empty_cache()
+
+    def memory_mb(self) -> dict[str, float | None]:
+        """What it holds at its peak, MiB: weights in 32 bits, the optimizer's two moments, on a GPU activations and gradients."""
+        if self._model is None:
+            return {}
+        own = sum(p.numel() * p.element_size() for p in self._model.parameters())
+        kept = 0 if self._reference is None else sum(p.numel() * p.element_size() for p in self._reference.parameters())
+        moments = sum(
+            held.numel() * held.element_size()
+            for state in self._optimizer.state.values()
+            for held in state.values()
+            if self._torch.is_tensor(held)
+        )
+        peak = self._torch.cuda.max_memory_allocated() if self._device == "cuda" else None
+        rest = None if peak is None else round(max(0, peak - own - kept - moments) / 2**20, 1)
+        return {"weights": round((own + kept) / 2**20, 1), "optimizer": round(moments / 2**20, 1), "activations": rest}
+
     def _update(self, batch: Batch) -> Update:
         samples = [sample for sample in batch.samples if _trained(sample)]
         metrics = {"samples": float(len(samples)), "tokens": float(sum(len(_trained(s)) for s in samples))}

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollout.eligibility import ARTIFACTS, missing
@@ -56,6 +56,7 @@ def ended(records: list[Trajectory], *states: State) -> dict[str, Outcome]:
     return {r.id: Outcome(trajectory=r.id, state=s) for r, s in zip(records, states, strict=True)}
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60), st.sampled_from([50, 90, 99]))
 def test_a_quantile_is_a_value_that_was_measured_and_splits_them(values: list[float], q: int) -> None:
     found = quantile(values, q)
@@ -163,6 +164,7 @@ def test_demand_is_arrivals_times_service_over_places() -> None:
     assert trends(events, dependencies=shown)[0].demand == pytest.approx(2 * 1.5 / 2)
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.floats(-5, 5), st.floats(-5, 5))
 def test_a_straight_line_has_its_slope(rate: float, start: float) -> None:
     assert slope([(float(x), start + rate * x) for x in range(6)]) == pytest.approx(rate, abs=1e-6)

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollout.batches import SyncRule
@@ -32,6 +32,7 @@ def scouted(selector: Selector, name: str, *results: bool) -> Standing:
     return selector.standing(name)
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.lists(st.booleans(), max_size=12), st.floats(0.01, 0.99))
 def test_the_posterior_is_a_distribution(results: list[bool], rate: float) -> None:
     """Against the integral of the Beta density."""
@@ -124,6 +125,7 @@ def test_scouts_that_the_machine_failed_are_sent_again_and_not_for_ever() -> Non
     assert scouted(selector, "a") is Standing.DEFERRED
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 3), st.lists(st.booleans(), max_size=4)), max_size=40))
 def test_every_task_stands_somewhere_and_only_open_ones_are_offered(moves: list[tuple[int, list[bool]]]) -> None:
     selector = Selector([task(f"t{n}") for n in range(4)], rule=SelectionRule(revisit=4))
