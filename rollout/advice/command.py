@@ -54,7 +54,7 @@ def check(
         output.show(
             f"check deep every {found['deep_every']} resets (now every {found['now']})",
             f"expected cost: {found['expected_s_per_trajectory']:.4g} s a trajectory, now {now:.4g} s",
-            f"{found['leaks']} leaks in {found['covered']} trajectories: at most {limit:.2%} ({found['confidence']:.0%} confidence)",
+            f"{found['leaks']} leaks in {found['covered']} trajectories: at most {limit:.2%} at {found['confidence']:.0%}",
             f"a deep check takes {found['check_s']:.3g} s, a trajectory {found['trajectory_s']:.3g} s",
         )
     return 0
