@@ -32,6 +32,7 @@ def environment_timings(records: Sequence[Trajectory], activity: Mapping[str, An
     found["acquire"] = _row([r.timings.creation_s for r in records if r.timings.creation_s is not None])
     found["actions_per_s"] = round(len(own) / spent, 4) if spent else None
     found["rate_limited"] = sum("rate" in a.error.lower() and "limit" in a.error.lower() for a in own)
+    found["checks"], found["checks_share_of_trajectories"] = {}, None
     if activity is not None:
         found["checks"] = {
             depth: _row([row["seconds"] for row in activity["checks"] if row["depth"] == depth]) for depth in ("quick", "deep")
