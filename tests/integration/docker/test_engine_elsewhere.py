@@ -70,7 +70,9 @@ async def test_a_container_on_another_machine(redis_image: str, elsewhere: str, 
         "command": ["redis-server", "--dir", "/data", "--protected-mode", "no"],
         "setup": [["redis-cli", "set", "greeting", "hello"]],
     }
-    environment = envs.define({"name": "far", "version": "1", "resources": {"far": resource}}, Path("/"))
+    environment = envs.define(
+        {"name": "far", "version": "1", "resources": {"far": resource}, "check": {"probe_limit_s": 240}}, Path("/")
+    )
     start = await check.baseline(environment, machinery.runtime, machinery.ledger)
     instance = await machinery.runtime.start(environment, start.snapshot, NamespaceId("far-1"), 1)
     try:
