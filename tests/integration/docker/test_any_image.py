@@ -186,6 +186,25 @@ async def test_a_session_acts_saves_and_returns(machinery: Any, redis_image: str
         await instance.close()
 
 
+async def test_a_restore_in_the_middle_of_a_save_is_a_restore(machinery: Any, redis_image: str) -> None:
+    environment = cache(redis_image)
+    golden = await machinery.runtime.build(environment)
+    instance = await machinery.runtime.start(environment, golden, CACHE, 1)
+    try:
+        for generation, delay in enumerate((0.0, 0.1, 0.5), 2):
+            assert await ask(instance.endpoint("cache"), "SET greeting changed") == "+OK"
+            save = asyncio.create_task(instance.snapshot_now())
+            await asyncio.sleep(delay)
+            await instance.revoke()
+            await instance.restore(golden, generation)
+            outcome = (await asyncio.gather(save, return_exceptions=True))[0]
+            assert not isinstance(outcome, BaseException) or isinstance(outcome, InstanceLost)
+            assert (instance.generation, instance.snapshot) == (generation, golden)
+            assert await ask(instance.endpoint("cache"), "GET greeting") == "hello"
+    finally:
+        await instance.close()
+
+
 def images(*arguments: str) -> list[str]:
     done = subprocess.run(["docker", "image", *arguments], capture_output=True, text=True, check=True, timeout=120)
     return done.stdout.split()

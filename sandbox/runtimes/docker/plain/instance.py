@@ -63,6 +63,8 @@ class PlainInstance:
         self._used = False
         self._stopped: str | None = None
         self._watcher: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()  # what stops, replaces or saves the container: one at a time
+        self._endings = 0  # how often its end was asked for: a save that meets one gives up
         engine.held.add(self.token)
 
     @classmethod
@@ -228,6 +230,11 @@ class PlainInstance:
     # resets
 
     async def revoke(self) -> None:
+        self._endings += 1
+        async with self._turn:
+            await self._revoke()
+
+    async def _revoke(self) -> None:
         self._revoked = True
         self._cancel_watch()
         await self._addresses.close()
@@ -235,8 +242,9 @@ class PlainInstance:
             await in_thread(commands.kill_marked, self._lineage.reach, None)
 
     async def restore(self, snapshot: Snapshot, generation: int) -> None:
-        async with self._failing("restore"):
-            await self.revoke()
+        self._endings += 1
+        async with self._turn, self._failing("restore"):
+            await self._revoke()
             old, self._lineage = self._lineage, None
             if old is not None:
                 await run_shielded(old.destroy())
@@ -250,10 +258,11 @@ class PlainInstance:
                 f"resource {self.definition.resource} (kind container) cannot be cleaned: nobody knows what it holds in memory",
                 fix='use method "restore", or a hook of your own',
             )
-        if not self.lineage.running.pid:
-            raise ResetFailed("what a hook leaves in memory cannot be seen from here", fix='use method "restore"')
-        async with self._failing("hook"):
-            await self.revoke()
+        self._endings += 1
+        async with self._turn, self._failing("hook"):
+            if not self.lineage.running.pid:
+                raise ResetFailed("what a hook leaves in memory cannot be seen from here", fix='use method "restore"')
+            await self._revoke()
             limit = self.definition.spec.reset.hook_limit_s
             done = await commands.run(self.engine, self.lineage.running, hook, limit_s=limit)
             if done.exit_code:
@@ -266,15 +275,20 @@ class PlainInstance:
         return await run_shielded(self._snapshot_now())
 
     async def _snapshot_now(self) -> Snapshot:
-        lineage, generation = self._acting(), self.generation
+        async with self._turn:
+            return await self._save()
+
+    async def _save(self) -> Snapshot:
+        lineage, generation, endings = self._acting(), self.generation, self._endings
         try:
-            await self.revoke()
+            await self._revoke()
             await lineage.stop()
             volumes = tuple(lineage.volume_names)
             saved = await self._saver.save(
                 self.definition.spec, self.definition.resource, lineage.container, volumes, parent=self.snapshot.id
             )
-            await self._come_up(generation)
+            if self._endings == endings or not self.definition.spec.reset.method.replaces:  # a hook needs it running
+                await self._come_up(generation)
         except BaseException:
             await lineage.kill()
             raise
@@ -293,13 +307,18 @@ class PlainInstance:
 
     async def close(self) -> None:
         """Idempotent; runs to its end."""
+        self._endings += 1
         await run_shielded(self._close())
 
     async def _close(self) -> None:
+        async with self._turn:
+            await self._end()
+
+    async def _end(self) -> None:
         self.closed = True
         lineage, self._lineage = self._lineage, None
         try:
-            await self.revoke()
+            await self._revoke()
         finally:
             try:
                 if lineage is not None:
@@ -344,7 +363,7 @@ class PlainInstance:
             raise ResetFailed(f"{method} of namespace {self.namespace} failed: {error}") from error
 
     async def _down(self) -> None:
-        await self.revoke()
+        await self._revoke()
         if self._lineage is not None:
             try:
                 await self._lineage.kill()
