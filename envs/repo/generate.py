@@ -116,7 +116,7 @@ def task(candidate: Candidate, failed: list[str], number: int) -> dict[str, Any]
             "kind": "command",
             "argv": ["/usr/bin/python3", "-I", "-S", "-B", "/checks/checks/run.py", WORKDIR, *failed],
             "checks": ["checks", "library/tests"],
-            "limit_s": 60.0,
+            "limit_s": 180.0,
         },
     }
 
