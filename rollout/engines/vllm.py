@@ -99,6 +99,13 @@ class VllmEngine:
             "preemptions": self._seen.preemptions,
         }
 
+    def memory_mb(self) -> dict[str, float | None]:
+        """Weights as they lie on disk; of the KV cache what was in use at its peak, where vLLM says how large it is."""
+        size = getattr(self._engine.vllm_config.cache_config, "kv_cache_memory_bytes", None)
+        weights = sum(file.stat().st_size for file in self._weights.glob("*.safetensors"))
+        kv_cache = None if size is None else round(size * self._seen.kv_peak / 2**20, 1)
+        return {"weights": round(weights / 2**20, 1), "kv_cache": kv_cache}
+
     async def __aenter__(self) -> Self:
         """Start the engine core; raise EngineLost when it does not come up."""
         try:

@@ -117,33 +117,25 @@ def terminal(found: Mapping[str, Any]) -> list[RenderableType]:
     """The table, its denominator, and every shortfall."""
     rows = [
         (
-            row["configuration"],
-            " ".join(f"{name}={value}" for name, value in row["changed"].items()) or "the base",
-            row["seeds"],
+            row["configuration"] + ("" if row["compliant"] else " *"),
             row["reached_target"],
             _with_spread(row["cost_per_outcome"], row["cost_spread"]),
             _with_spread(row["quality"], row["quality_spread"]),
             row["peak_memory_mb"],
-            row["against_base"],
-            "" if row["compliant"] else "not protocol-compliant",
         )
         for row in found["rows"]
     ]
-    columns = (
-        "configuration",
-        "changed",
-        "seeds",
-        "reached",
-        "cost per outcome",
-        "held-out success",
-        "peak MiB",
-        "against base",
-        "",
-    )
-    title = f"{found['study']}: cost in {found['unit']}"
+    columns = ("configuration", "reached", "cost per outcome", "held-out", "peak MiB")
     told = f"an outcome: {found['denominator'] or 'NOT NAMED'}; owner of the cost: {found['owner'] or 'NOBODY'}"
-    short = [f"rule {s['rule']}{' ' + s['configuration'] if s['configuration'] else ''}: {s['why']}" for s in found["shortfalls"]]
-    return [rich_table(title, columns, rows), told, *(short or ["compliant with the protocol"])]
+    changes = [_change(row) for row in found["rows"] if row["changed"]]
+    short = [f"* rule {s['rule']} {s['configuration']}: {s['why']}" for s in found["shortfalls"]]
+    lines = [told, *changes, *(short or ["compliant with the protocol"])]
+    return [rich_table(f"{found['study']}: cost in {found['unit']}", columns, rows), "\n".join(lines)]
+
+
+def _change(row: Mapping[str, Any]) -> str:
+    changed = ", ".join(f"{name} = {value}" for name, value in row["changed"].items())
+    return f"{row['configuration']} ({changed}): {row['against_base']}"
 
 
 def _with_spread(mean: float | None, spread: float | None) -> str:

@@ -23,7 +23,7 @@ from sandbox.settings import Settings
 from sandbox.wiring import open_pool
 
 pytestmark = [pytest.mark.bench, pytest.mark.namespaces, pytest.mark.slow]
-ROUNDS = 4
+ROUNDS = 3
 
 
 class Timed:
@@ -58,7 +58,7 @@ async def test_what_the_meters_cost(settings: Settings, monkeypatch: pytest.Monk
     monkeypatch.setattr(Events, "note", timed.plain(Events.note))
     monkeypatch.setattr(Sampler, "sample", timed.waiting(Sampler.sample))
     monkeypatch.setattr(Runner, "_memory", timed.waiting(Runner._memory))
-    options = Options(environment="repo", trajectories=8, group_size=4, batch_groups=1, size=2, learner="stepping")
+    options = Options(environment="repo", trajectories=4, group_size=2, batch_groups=1, size=2, learner="stepping")
     walls: dict[bool, list[float]] = {True: [], False: []}
     spent = lived = 0.0
     async with open_pool([environment()], size=2, settings=settings) as pool:
