@@ -118,6 +118,28 @@ async def act(address: str, action: BrowserAction, *, limit_s: float) -> None:
         raise InstanceLost(f"the browser did not do it within {limit_s:g} s") from None
 
 
+async def plant(address: str, action: BrowserAction, *, limit_s: float) -> None:
+    """Like `act`, in a tab that has the focus; calls whose names begin with `page:` are made in the tab's own session, and
+    `{window}` in their parameters is the number of its window."""
+    path = re.sub(r"^ws\+unix://(.*):/$", r"\1", address)
+    try:
+        async with asyncio.timeout(limit_s), cdp.connect(path) as browser:
+            target = await _first_tab(browser)
+            session = await browser.attach(target)
+            window = (await browser.call("Browser.getWindowForTarget", {"targetId": target}))["windowId"]
+            await _visit(browser, session, action.visit)
+            await browser.call("Page.bringToFront", session=session)
+            await browser.call("Emulation.setFocusEmulationEnabled", {"enabled": True}, session=session)
+            if action.script:
+                await browser.evaluate(session, f"(async () => {{\n{action.script}\n}})()", timeout=limit_s)
+            for method, params in action.calls:
+                filled = {name: window if value == "{window}" else value for name, value in params.items()}
+                own = method.startswith("page:")
+                await browser.call(method.removeprefix("page:"), filled, session=session if own else None)
+    except TimeoutError:
+        raise InstanceLost(f"the browser did not do it within {limit_s:g} s") from None
+
+
 async def _first_tab(browser: cdp.Cdp) -> str:
     targets = (await browser.call("Target.getTargets"))["targetInfos"]
     tabs = [str(t["targetId"]) for t in targets if t["type"] == "page"]

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from envs import destructive
+from envs.planting.candidates import candidates, own
+from envs.planting.score import ProbeScore, survey
 from envs.trial import Trial
 from sandbox.clock import SystemClock
 from sandbox.errors import AutoclaveError, EnvironmentInvalid, InstanceLost
@@ -34,16 +36,6 @@ class Step:
     ok: bool
     seconds: float
     detail: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeScore:
-    """How many destructive actions the probes saw before a reset, and how many the reset undid."""
-
-    planted: int
-    caught: int
-    repaired: int
-    missed: tuple[str, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,14 +77,7 @@ class CheckReport:
                 {"probe": m.probe, "field": m.field, "expected": m.expected, "actual": m.actual} for m in self.differences
             ],
             "problems": self.problems,
-            "score": None
-            if self.score is None
-            else {
-                "planted": self.score.planted,
-                "caught": self.score.caught,
-                "repaired": self.score.repaired,
-                "missed": list(self.score.missed),
-            },
+            "score": None if self.score is None else self.score.as_json(),
             "in_force": dict(self.in_force),
             "verdict": self.verdict.value,
         }
@@ -125,6 +110,8 @@ async def check(
     task: str | None = None,
     trajectories: int = 3,
     score: bool = False,
+    sample: int = 0,
+    seed: int = 0,
     say: Say = lambda _: None,
 ) -> CheckReport:
     """Run the procedure under the environment's own reset method."""
@@ -158,7 +145,10 @@ async def check(
         steps.append(Step(name="repeat", ok=done, seconds=sum(again.seconds.values()), detail=detail))
         if score:
             with _timed(steps, "score", say):
-                report.score = await _score(trial, actions, say)
+                wanted, inapplicable = await candidates(environment, trial.instance)
+                report.score = await survey(
+                    trial, [*own(actions), *wanted], inapplicable=inapplicable, sample=sample, seed=seed, say=say
+                )
     return report
 
 
@@ -244,28 +234,6 @@ class _Round:
 
     def detail(self, name: str) -> str:
         return "; ".join(dict.fromkeys(self.notes[name]))
-
-
-async def _score(trial: Trial, actions: Sequence[DestructiveAction], say: Say) -> ProbeScore:
-    """Each action alone on a fresh state: seen without a reset, and gone after it?"""
-    caught = repaired = planted = 0
-    missed: list[str] = []
-    for action in actions:
-        say(f"score: {action.name}")
-        await trial.renew()
-        if await destructive.act(trial.instance, action):
-            continue
-        planted += 1
-        if (await trial.look()).clean:
-            missed.append(action.name)
-        else:
-            caught += 1
-        try:
-            await trial.reset()
-            repaired += (await trial.look()).clean
-        except (AutoclaveError, OSError, TimeoutError):
-            log.warning("a reset failed while scoring", exc_info=True, extra={"action": action.name})
-    return ProbeScore(planted=planted, caught=caught, repaired=repaired, missed=tuple(missed))
 
 
 def _chunks(actions: Sequence[DestructiveAction], count: int) -> list[Sequence[DestructiveAction]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from sandbox.cli import output
 from sandbox.cli.options import Home, Json, RuntimeName, load
@@ -163,7 +164,9 @@ def check(
     *,
     method: Annotated[Method | None, Parameter(help="Verify this reset method instead of the environment's own.")] = None,
     task: Annotated[str, Parameter(help="Start from this task's own state.")] = "",
-    score: Annotated[bool, Parameter(negative="", help="Also do each destructive action alone: seen, and undone?")] = False,
+    score: Annotated[bool, Parameter(negative="", help="Also plant each leak of the catalogue alone: seen, and undone?")] = False,
+    sample: Annotated[int, Parameter(validator=Number(gte=0), help="Plant only so many, drawn by the seed; 0: all.")] = 0,
+    seed: Annotated[int, Parameter(help="Which ones --sample draws.")] = 0,
     runtime: RuntimeName = None,
     home: Home = None,
     json: Json = False,
@@ -186,7 +189,9 @@ def check(
 
         async with machinery(settings) as (runtime, ledger):
             await runtime.sweep()
-            return await procedure.check(found, runtime, ledger, task=task or None, score=score, say=progress.say)
+            return await procedure.check(
+                found, runtime, ledger, task=task or None, score=score or sample > 0, sample=sample, seed=seed, say=progress.say
+            )
 
     report = run(verify())
     output.print_json(report.as_json()) if json else output.show(*views.report(report))

@@ -7,12 +7,13 @@ import dataclasses
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any, cast
 
 from sandbox.errors import RuntimeUnavailable
 from sandbox.model import Depth, InstanceId, NamespaceId, ResetMethod, Verdict, VerdictStatus
 from sandbox.pool.limits import PoolLimits
 from sandbox.pool.members import StartState
-from sandbox.ports import Environment, Instance, Runtime, SharedInstance, SharingRuntime
+from sandbox.ports import Environment, Instance, Runtime, SharedInstance, SharingRuntime, Subject
 
 
 class Trial:
@@ -70,6 +71,17 @@ class Trial:
                 return verdict
             return _both(verdict, await verifier.check(self._shared.subject(), whole, Depth.DEEP))
 
+    @property
+    def replaces(self) -> bool:
+        """True where a reset that was clean leaves a state as good as a new one."""
+        return self._environment.spec.reset.method.replaces
+
+    async def read(self, depth: Depth) -> Verdict:
+        """Read as after a reset in place, where no proof vouches for anything; with whatever runs still running."""
+        async with asyncio.timeout(self._limits.check_s):
+            subject = cast("Subject", _InPlace(self.instance.subject()))
+            return await self._environment.verifier.check(subject, self._start.baseline, depth)
+
     async def reset(self) -> None:
         policy = self._environment.spec.reset
         self._generation += 1
@@ -94,6 +106,19 @@ class Trial:
         if shared is not None:
             async with asyncio.timeout(self._limits.close_s):
                 await shared.close()
+
+
+class _InPlace:
+    """A subject that was reset in place, as far as a check can tell."""
+
+    in_place = True
+    proof = None
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._subject, name)
 
 
 def _both(part: Verdict, whole: Verdict) -> Verdict:

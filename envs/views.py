@@ -10,10 +10,11 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from sandbox.model import Baseline, EnvironmentSpec, Mismatch, TaskSpec
+from sandbox.model import Baseline, Depth, EnvironmentSpec, Mismatch, TaskSpec
 
 if TYPE_CHECKING:
     from envs.check import CheckReport
+    from envs.planting.score import ProbeScore
 
 _COLOURS = {"clean": "green", "mismatch": "red", "inconclusive": "yellow"}
 _ROWS = 40
@@ -121,13 +122,30 @@ def report(found: CheckReport) -> list[str | Table]:
         out.append(_differences("Fields that differ from the baseline after the reset", found.differences))
     out += [f"problem: {escape(text)}" for text in found.problems]
     if found.score is not None:
-        s = found.score
-        out.append(f"probe score: {s.caught} of {s.planted} seen without a reset, {s.repaired} gone after it")
-        if s.missed:
-            out.append(f"not seen: {', '.join(s.missed)}")
+        out += _score(found.score)
     verdict = found.verdict.value
     out.append(f"verdict: [bold {_COLOURS[verdict]}]{verdict}[/]")
     return out
+
+
+def _score(found: ProbeScore) -> list[str | Table]:
+    """The probe score by kind, then what was missed and what the reset left, by name."""
+    table = _table("Planted leaks", "kind", "planted", "seen quick", "seen deep", "gone after the reset")
+    for kind in dict.fromkeys(o.kind for o in found.outcomes):
+        these = [o for o in found.outcomes if o.kind == kind and not o.refused and not o.blind]
+        counts = (len(these), *(sum(o.seen is d for o in these) for d in (Depth.QUICK, Depth.DEEP)), sum(not o.left for o in these))
+        table.add_row(kind, *map(str, counts))
+    drawn = f" (a sample of {len(found.outcomes)} of {found.of}, seed {found.seed})" if found.seed is not None else ""
+    said = f"probe score: {found.caught} of {found.planted} seen without a reset, {found.repaired} gone after it{drawn}"
+    lines = {
+        "not seen": found.missed,
+        "left by the reset": found.left,
+        "seen by deep only, though quick should": found.late,
+        "false alarms (fields that the reset changes by itself)": found.false_alarms,
+        "could not be planted": tuple(f"{o.name} ({o.refused})" for o in found.outcomes if o.refused),
+    }
+    told = [escape(f"{what}: {', '.join(names)}") for what, names in lines.items() if names]
+    return [table, said, *told]
 
 
 def _differences(title: str, mismatches: Sequence[Mismatch]) -> Table:

@@ -14,7 +14,7 @@ from sandbox.ledger.store import Store
 
 class Activity(Store):
     async def activity(self, since: datetime, *, limit: int = 10_000) -> Mapping[str, Any]:
-        """Return `checks`, `resets`, `creations`, `leases` and `quarantines` since then, oldest first; the newest `limit` of each."""
+        """Return `checks`, `resets`, `creations`, `leases` and `quarantines` since then, oldest first; the newest `limit` each."""
         return await self._read(lambda db: _activity(db, when(since), limit))
 
 

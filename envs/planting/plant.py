@@ -1,0 +1,94 @@
+"""Planting one leak in a running instance, by the rights that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+
+from envs import browser, destructive
+from envs.planting.candidates import Candidate
+from envs.planting.names import OUTSIDE
+from probes.leaks import Needs, ShellLeak, SqlLeak
+from probes.leaks.browser import BrowserLeak
+from sandbox.errors import AutoclaveError
+from sandbox.model import BrowserAction
+from sandbox.ports import Instance
+
+LIMIT_S = 60.0
+
+
+async def plant(instance: Instance, candidate: Candidate, held: AsyncExitStack) -> str | None:
+    """Return why it could not be planted, None when it was. Sessions that are part of a leak stay open until `held` closes."""
+    try:
+        if candidate.action is not None:
+            return await destructive.act(instance, candidate.action)
+        if isinstance(candidate.leak, SqlLeak):
+            await _sql(instance, candidate, candidate.leak, held)
+            return None
+        if isinstance(candidate.leak, BrowserLeak):
+            await _browse(instance, candidate, candidate.leak)
+            return None
+        assert isinstance(candidate.leak, ShellLeak)
+        return await _shell(instance, candidate, candidate.leak)
+    except (psycopg.Error, AutoclaveError, TimeoutError) as error:
+        return str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
+
+
+async def _sql(instance: Instance, candidate: Candidate, leak: SqlLeak, held: AsyncExitStack) -> None:
+    """As the agent where its own role suffices, else as superuser: a leak is not less real for being somebody else's work."""
+    trusted = instance.subject().endpoint(candidate.resource)
+    strong = leak.needs is not Needs.OWNER or bool(leak.needs_library) or leak.database != "{database}"
+    address = trusted if strong else instance.endpoint(candidate.resource)
+    connection = await _connect(address, dbname=leak.database.format(**candidate.names).strip('"'))
+    held.push_async_callback(connection.close)
+    if any("{outside}" in statement for statement in leak.sql):
+        await connection.execute(f"copy (select 1) to program 'mkdir -p -m 700 {OUTSIDE}'".encode())
+    if leak.needs_library:
+        await connection.execute(f"set {leak.needs_library}.track = 'top'".encode())
+    for statement in leak.sql:
+        await connection.execute(statement.format(**candidate.names).encode())
+    if not leak.held:
+        await connection.close()
+    if leak.then:
+        async with await _connect(trusted) as second:
+            for statement in leak.then:
+                await second.execute(statement.format(**candidate.names).encode())
+
+
+async def _connect(address: str, **changes: Any) -> psycopg.AsyncConnection[Any]:
+    made = await psycopg.AsyncConnection.connect(address, autocommit=True, connect_timeout=20, **changes)
+    await made.execute("set statement_timeout = '30s'")
+    return made
+
+
+async def _shell(instance: Instance, candidate: Candidate, leak: ShellLeak) -> str | None:
+    # A repository of ours is made without git's templates: directories that a leak writes into are made with it.
+    missing = " ".join(d for d in (".git/hooks", ".git/info", ".git/objects/info") if f"{d}/" in leak.shell)
+    script = f'mkdir -p "$OUTSIDE" && cd "$PLACE" && mkdir -p "$OUTSIDE" {missing} && {{ {leak.shell}\n}}'
+    author = {f"GIT_{who}_{what}": "planter" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    result = await instance.run(["/bin/sh", "-c", script], env={**author, **candidate.names}, limit_s=LIMIT_S)
+    if result.exit_code == 0:
+        return None
+    said = (result.stderr or result.stdout).decode(errors="replace").strip().splitlines()
+    return said[-1][:160] if said else f"exit {result.exit_code}"
+
+
+async def _browse(instance: Instance, candidate: Candidate, leak: BrowserLeak) -> None:
+    action = BrowserAction(visit=leak.visit, script=leak.script, calls=leak.calls)
+    filled = replace(action, visit=_filled(action.visit, candidate.names), script=_filled(action.script, candidate.names))
+    calls = tuple((method, _filled(params, candidate.names)) for method, params in leak.calls)
+    await browser.plant(instance.endpoint(candidate.resource), replace(filled, calls=calls), limit_s=LIMIT_S)
+
+
+def _filled(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        for name, text in names.items():
+            value = value.replace(f"{{{name}}}", text)
+        return value
+    if isinstance(value, Mapping):
+        return {k: _filled(v, names) for k, v in value.items()}
+    return [_filled(v, names) for v in value] if isinstance(value, list | tuple) else value

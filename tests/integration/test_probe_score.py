@@ -1,0 +1,58 @@
+"""The probe score over real environments: the catalogue's leaks are planted, seen and repaired, and a blind probe costs score."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envs import LoadedEnvironment, load, skeleton
+from envs.check import baseline
+from envs.planting import ProbeScore, candidates, survey
+from envs.trial import Trial
+from sandbox.model import ResetMethod
+from sandbox.settings import Settings
+from sandbox.wiring import machinery
+
+pytestmark = pytest.mark.namespaces
+
+
+async def scored(environment: LoadedEnvironment, settings: Settings, *names: str) -> ProbeScore:
+    async with machinery(settings) as (runtime, ledger):
+        start = await baseline(environment, runtime, ledger)
+        async with Trial.open(environment, runtime, start) as trial:
+            found, missing = await candidates(environment, trial.instance)
+            wanted = [c for c in found if c.name in names]
+            assert sorted(c.name for c in wanted) == sorted(names), (names, [c.name for c in found], missing)
+            return await survey(trial, wanted, inapplicable=missing)
+
+
+async def test_leaks_in_a_repository_are_seen_and_repaired(tmp_path: Path, settings: Settings, nothing_left: None) -> None:
+    skeleton.write("desk", kind="repo", directory=tmp_path / "desk")
+    environment = load(tmp_path / "desk")
+    repo = next(r.name for r in environment.spec.resources if r.kind == "repo")
+    names = (f"{repo}/stash", f"{repo}/hook", "process/background-process", "process/tcp-listener")
+
+    whole = await scored(environment, settings, *names)
+
+    assert (whole.planted, whole.caught, whole.repaired, whole.missed, whole.false_alarms) == (4, 4, 4, (), ())
+
+    hook = ("/bin/sh", "-c", "git reset -q --hard && git clean -fdxq")
+    by_hand = await scored(environment.with_reset(ResetMethod.HOOK, hook=hook), settings, *names)
+
+    assert by_hand.caught == 4
+    assert set(by_hand.left) >= {f"{repo}/stash", f"{repo}/hook"}
+
+
+@pytest.mark.postgres
+async def test_leaks_in_a_database_are_planted_by_names_that_are_looked_up(
+    tmp_path: Path, settings: Settings, nothing_left: None
+) -> None:
+    skeleton.write("desk", kind="postgres", directory=tmp_path / "desk")
+    environment = load(tmp_path / "desk")
+    database = next(r.name for r in environment.spec.resources if r.kind == "postgres")
+
+    found = await scored(environment, settings, f"{database}/large-object", f"{database}/advisory-lock", f"{database}/role-setting")
+
+    assert (found.planted, found.caught, found.repaired, found.missed) == (3, 3, 3, ()), found.as_json()
+    assert found.false_alarms == ()
