@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 app = App(name="rollout", help="Run trajectories over a pool, and train on none that is not cleared.")
 
 app.command("rollout.advice.calc_command:app", name="calc")
+app.command("rollout.recipes.command:learn", name="learn")
+app.command("rollout.recipes.command:contamination", name="contamination")
 app.command("rollout.pilot.command:app", name="pilot")
 app.command("rollout.study.command:app", name="study")
 app.command("rollout.meters.command:trajectory_map", name="map")
