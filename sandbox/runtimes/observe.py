@@ -199,10 +199,13 @@ def is_ours(pid: int) -> bool:
 
 
 def _argv(pid: int) -> tuple[str, ...]:
+    """Its words, or its name where it has none; nothing where no thread of it runs any more and only its parent's wait is missing:
+    that does nothing, and a busy machine's servers have some at any moment."""
     words = _cmdline(pid).rstrip(b"\0")
-    if not words:  # a zombie has none
-        name = fields(pid).get("Name")
-        return (f"[{name}]",) if name else ()
+    if not words:
+        status = fields(pid)
+        over = "VmSize" not in status and status.get("Threads", "1") in ("0", "1")  # a first thread may end before the others
+        return () if over else (f"[{status['Name']}]",)
     return tuple(os.fsdecode(word) for word in words.split(b"\0"))
 
 
