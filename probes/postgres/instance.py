@@ -17,7 +17,8 @@ from probes.postgres.connection import read_only
 from probes.probe import ProbeContext
 
 SECRET = "pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to({0}, 'UTF8')), 'hex'), 32)"
-ROLE = "pg_catalog.pg_get_userbyid({0})"
+# From the same snapshot as the row that names it: the function looks at what is there now, and a part's role may have just gone.
+ROLE = "coalesce((select r_.rolname from pg_catalog.pg_authid r_ where r_.oid = {0}), pg_catalog.pg_get_userbyid({0}))"
 DATABASE = "(select d_.datname from pg_catalog.pg_database d_ where d_.oid = {0})"
 # Our own pinned settings, and what is true of our session only.
 OURS = (

@@ -218,6 +218,9 @@ async def _plant(host: SharedInstance, script: str) -> None:
         session = await browser.attach(target)
         await browser.call("Emulation.setFocusEmulationEnabled", {"enabled": True}, session=session)
         await browser.evaluate(session, script)
+        async with asyncio.timeout(60):  # what a page puts there is still on its way when the page has done so
+            while not (await browser.call("Relay.commons"))["clipboard"]:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.01)
         await browser.call("Target.disposeBrowserContext", {"browserContextId": context})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import urllib.request
@@ -412,7 +413,8 @@ async def test_a_socket_inside_is_reached_and_links_lead_nowhere_else(machinery:
         assert await ask(address, "PING") == "+PONG"
         script = f"rm /data/redis.sock && ln -s {tmp_path}/outside.sock /data/redis.sock"
         assert (await instance.run(["/bin/sh", "-c", script])).exit_code == 0
-        assert await ask(address, "PING") == ""
+        with contextlib.suppress(ConnectionError):  # the end of what leads nowhere may come as a reset
+            assert await ask(address, "PING") == ""
         assert not reached.is_set()
     finally:
         outside.close()
