@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from envs.success import BrowserCheck, BrowserClaim
@@ -103,41 +104,47 @@ def _text(value: Any) -> str:
 
 async def act(address: str, action: BrowserAction, *, limit_s: float) -> None:
     """Do something as the agent, at the agent's address of the browser. Raises Refused or InstanceLost."""
-    path = re.sub(r"^ws\+unix://(.*):/$", r"\1", address)
-    try:
-        async with asyncio.timeout(limit_s), cdp.connect(path) as browser:
-            if action.visit or action.script:
-                session = await browser.attach(await _first_tab(browser))
-                if action.visit:
-                    await _visit(browser, session, action.visit)
-                if action.script:
-                    await browser.evaluate(session, f"(async () => {{\n{action.script}\n}})()", timeout=limit_s)
-            for method, params in action.calls:
-                await browser.call(method, params)
-    except TimeoutError:
-        raise InstanceLost(f"the browser did not do it within {limit_s:g} s") from None
+    async with _as_agent(address, limit_s) as browser:
+        if action.visit or action.script:
+            session = await browser.attach(await _first_tab(browser))
+            if action.visit:
+                await _visit(browser, session, action.visit)
+            if action.script:
+                await _run_script(browser, session, action.script, limit_s)
+        for method, params in action.calls:
+            await browser.call(method, params)
 
 
 async def plant(address: str, action: BrowserAction, *, limit_s: float) -> None:
     """Like `act`, in a tab that has the focus; calls whose names begin with `page:` are made in the tab's own session, and
     `{window}` in their parameters is the number of its window."""
+    async with _as_agent(address, limit_s) as browser:
+        target = await _first_tab(browser)
+        session = await browser.attach(target)
+        window = (await browser.call("Browser.getWindowForTarget", {"targetId": target}))["windowId"]
+        await _visit(browser, session, action.visit)
+        await browser.call("Page.bringToFront", session=session)
+        await browser.call("Emulation.setFocusEmulationEnabled", {"enabled": True}, session=session)
+        if action.script:
+            await _run_script(browser, session, action.script, limit_s)
+        for method, params in action.calls:
+            filled = {name: window if value == "{window}" else value for name, value in params.items()}
+            own = method.startswith("page:")
+            await browser.call(method.removeprefix("page:"), filled, session=session if own else None)
+
+
+@asynccontextmanager
+async def _as_agent(address: str, limit_s: float) -> AsyncIterator[cdp.Cdp]:
     path = re.sub(r"^ws\+unix://(.*):/$", r"\1", address)
     try:
         async with asyncio.timeout(limit_s), cdp.connect(path) as browser:
-            target = await _first_tab(browser)
-            session = await browser.attach(target)
-            window = (await browser.call("Browser.getWindowForTarget", {"targetId": target}))["windowId"]
-            await _visit(browser, session, action.visit)
-            await browser.call("Page.bringToFront", session=session)
-            await browser.call("Emulation.setFocusEmulationEnabled", {"enabled": True}, session=session)
-            if action.script:
-                await browser.evaluate(session, f"(async () => {{\n{action.script}\n}})()", timeout=limit_s)
-            for method, params in action.calls:
-                filled = {name: window if value == "{window}" else value for name, value in params.items()}
-                own = method.startswith("page:")
-                await browser.call(method.removeprefix("page:"), filled, session=session if own else None)
+            yield browser
     except TimeoutError:
         raise InstanceLost(f"the browser did not do it within {limit_s:g} s") from None
+
+
+async def _run_script(browser: cdp.Cdp, session: str, script: str, limit_s: float) -> None:
+    await browser.evaluate(session, f"(async () => {{\n{script}\n}})()", timeout=limit_s)
 
 
 async def _first_tab(browser: cdp.Cdp) -> str:
