@@ -42,6 +42,14 @@ class Candidate:
     resource: str = ""
     names: Mapping[str, str] = NOTHING
 
+    @property
+    def shows(self) -> str:
+        """The field that must differ, as a shell-style pattern: what else an agent has to do to plant it changes others."""
+        wanted = self.leak.shows if isinstance(self.leak, BrowserLeak) else ""
+        for name, text in self.names.items():
+            wanted = wanted.replace(f"{{{name}}}", text)
+        return wanted or "*"
+
 
 async def candidates(environment: Environment, instance: Instance) -> tuple[list[Candidate], dict[str, str]]:
     """Return what can be planted in this environment and, by name, why the rest of its kinds' catalogue cannot."""

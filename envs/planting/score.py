@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from envs.planting.candidates import Candidate
@@ -168,15 +169,15 @@ async def _one(trial: Trial, candidate: Candidate, noise: frozenset[str]) -> Out
     async with AsyncExitStack() as held:
         if refused := await plant(trial.instance, candidate, held):
             return replace(outcome, refused=refused)
-        seen, fields = await _seen(trial)
+        seen, fields = await _seen(trial, candidate.shows)
         return replace(outcome, seen=seen, fields=fields, left=await _left(trial, noise))
 
 
-async def _seen(trial: Trial) -> tuple[Depth | None, tuple[str, ...]]:
-    """As a check that follows no replacement sees it: quick first, then deep."""
+async def _seen(trial: Trial, shows: str) -> tuple[Depth | None, tuple[str, ...]]:
+    """As a check that follows no replacement sees it, in a field that `shows` matches: quick first, then deep."""
     for depth in (Depth.QUICK, Depth.DEEP):
         try:
-            found = differences(await trial.read(depth))
+            found = {name for name in differences(await trial.read(depth)) if fnmatchcase(name.partition("/")[2], shows)}
         except AutoclaveError as error:  # it ended the instance, which nobody can overlook
             return depth, (error.message.splitlines()[0][:160],)
         if found:
