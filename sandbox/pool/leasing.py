@@ -12,7 +12,6 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 from sandbox.aio import run_shielded
@@ -23,8 +22,8 @@ from sandbox.pages import Pages
 from sandbox.pool.crew import Crew
 from sandbox.pool.members import Namespace, Ports, Prepared, StartState
 from sandbox.pool.preparation import Preparer
-from sandbox.pool.reset import Resetter
 from sandbox.pool.session import Session
+from sandbox.pool.turnover import Turnover
 
 log = logging.getLogger(__name__)
 FORK_PRIORITY = 10  # a parent holds a place while its fork waits for one
@@ -47,7 +46,7 @@ class Request:
 class Leasing:
     """Grants and ends leases."""
 
-    def __init__(self, ports: Ports, *, preparer: Preparer, resetter: Resetter, crew: Crew, wake: Callable[[], None]) -> None:
+    def __init__(self, ports: Ports, *, preparer: Preparer, turnover: Turnover, crew: Crew, wake: Callable[[], None]) -> None:
         self.ports = ports
         self.sessions: dict[LeaseId, Session] = {}
         self.closed: str = ""  # why no request is admitted
@@ -57,9 +56,9 @@ class Leasing:
         self.idle.set()
         self.pages = Pages()
         self._preparer = preparer
-        self._resetter = resetter
+        self._turnover = turnover
         self._crew = crew
-        self.wake = wake
+        self._wake = wake
         self._granting = 0  # leases that are being written
         self._deriving: dict[tuple[str, str], asyncio.Task[Any]] = {}
 
@@ -104,14 +103,12 @@ class Leasing:
             group=parent.group,
         )
         if not prepared.can_come:
-            raise self._busy(
-                prepared, f"all {prepared.size} namespaces of {prepared.name} are leased; a fork does not wait for a lease"
-            )
+            raise self._no_lease_awaited(prepared)
         try:
             async with asyncio.timeout(wait) as deadline:
                 self._admit(prepared)
-                namespace = await self._claim(prepared, prepared.golden, FORK_PRIORITY)
-                if not await self._outside(namespace, self._become_fork(namespace, start, parent.trajectory_id)):
+                namespace = await self._claim(prepared, prepared.golden, FORK_PRIORITY, awaits_leases=False)
+                if not await self._outside(namespace, self._turnover.become_fork(namespace, start, parent.trajectory_id)):
                     raise ResetFailed(
                         f"the fork of {parent.trajectory_id} did not pass its start check",
                         fix="`autoclave pool status` names what differed",
@@ -125,6 +122,11 @@ class Leasing:
             if not deadline.expired():
                 raise
         raise self._busy(prepared, f"no namespace of {prepared.name} could take the fork within {wait:g} s")
+
+    def refuse_forks(self, prepared: Prepared) -> None:
+        """Fail the forks that wait, where only the end of a lease could bring a place now: parents never wait for each other."""
+        if not prepared.can_come:
+            prepared.waiting.fail_all(self._no_lease_awaited(prepared), only=lambda waiter: not waiter.awaits_leases)
 
     async def end(self, session: Session, *, outcome: str) -> None:
         """Close the fence, revoke, record the end, and start reset and check in the background. Finishes even when cancelled."""
@@ -158,7 +160,7 @@ class Leasing:
         namespace.environment.leased -= 1
         self.sessions.pop(session.lease.id, None)
         self._rest()
-        self._crew.spawn(self.recycle(namespace, since=session.lease.granted.timestamp()), name=f"recycle {namespace.id}")
+        self._crew.spawn(self._turnover.recycle(namespace, since=session.lease.granted.timestamp()), name=f"recycle {namespace.id}")
 
     async def finish_all(self) -> list[AutoclaveError]:
         """Try once more to record the ends that the ledger refused; return what it refuses still."""
@@ -169,59 +171,6 @@ class Leasing:
             except AutoclaveError as error:
                 refused.append(error)
         return refused
-
-    async def recycle(self, namespace: Namespace, *, since: float | None = None) -> bool:
-        """Bring a namespace back to ready, or out of service; then let the next one have it."""
-        prepared = namespace.environment
-        # A state that is replaced anyway is replaced by the one that somebody waits for.
-        promised = prepared.waiting.promise(namespace) if prepared.spec.reset.method.replaces else None
-        try:
-            ready = await self._resetter.recycle(namespace, start=promised.wants if promised is not None else None)
-        except BaseException:
-            await self.out_of_service(namespace)
-            raise
-        finally:
-            if promised is not None and namespace.state is not State.READY:
-                promised.promised = None
-        if since is not None:
-            prepared.cycle_s += 0.2 * (max(0.0, self.ports.clock.now().timestamp() - since) - prepared.cycle_s)
-        if ready:
-            prepared.put(namespace)
-        else:
-            self.wake()
-        return ready
-
-    async def reopen(self, namespace: Namespace) -> None:
-        """Its shared instance was rebuilt, or has left service: make its part anew, or retire it."""
-        if namespace.state is not State.READY:
-            await self.recycle(namespace)
-        elif await self._retarget(namespace, namespace.start):
-            namespace.environment.put(namespace)
-
-    async def recheck(self, namespace: Namespace, depth: Depth, *, purpose: str) -> bool:
-        """Read a claimed namespace again; False when it was not clean and is on its way through a stronger reset."""
-        try:
-            checked = await self._resetter.recheck(namespace, depth, purpose=purpose)
-        except BaseException:
-            await self.out_of_service(namespace)
-            raise
-        if not checked.clean:
-            self._crew.spawn(self.recycle(namespace), name=f"recycle {namespace.id}")
-        return checked.clean
-
-    async def out_of_service(self, namespace: Namespace) -> None:
-        """The ledger refused a step or could not write it: nobody gets this one, and the next start settles it."""
-        if namespace.environment.members.pop(namespace.id, None) is not None:
-            log.error("out of service", extra={"event": "pool.out_of_service", "namespace": namespace.id})
-        if namespace.host is not None:
-            namespace.host.leave(namespace)  # a barrier waits for it no more, and its place is free
-        await self._resetter.close(namespace)
-        self.wake()
-
-    def is_fresh(self, namespace: Namespace) -> bool:
-        """True while the last check is young enough to hand out (max_ready_age)."""
-        age = namespace.environment.spec.check.max_ready_age_s
-        return age <= 0 or (namespace.checked is not None and self.ports.clock.now() - namespace.checked <= timedelta(seconds=age))
 
     def _admit(self, prepared: Prepared) -> None:
         if self.closed:
@@ -243,15 +192,18 @@ class Leasing:
             f"{what} ({counts}){why}", retry_after_s=round(retry, 3), fix="ask again later, or open the pool with a larger size"
         )
 
-    async def _claim(self, prepared: Prepared, start: StartState, priority: int) -> Namespace:
+    def _no_lease_awaited(self, prepared: Prepared) -> PoolBusy:
+        return self._busy(prepared, f"a fork does not wait for a lease, and nothing else frees a namespace of {prepared.name}")
+
+    async def _claim(self, prepared: Prepared, start: StartState, priority: int, *, awaits_leases: bool = True) -> Namespace:
         if (namespace := prepared.take(start.snapshot.id)) is not None:
             return namespace
         self._admit(prepared)  # it may have closed since, and nobody fails those who join the line after that
         try:
-            waiter = prepared.waiting.join(priority, wants=start)
+            waiter = prepared.waiting.join(priority, wants=start, awaits_leases=awaits_leases)
         except LimitReached as error:
             raise self._busy(prepared, error.message) from error
-        self.wake()
+        self._wake()
         return await waiter.received(give_back=prepared.put)
 
     async def _start_state(self, prepared: Prepared, task: str | None) -> StartState:
@@ -282,9 +234,9 @@ class Leasing:
     async def _fit(self, namespace: Namespace, start: StartState) -> bool:
         """Make a claimed namespace stand for `start`, with a check that is young enough; False: another one is needed."""
         if namespace.start.snapshot.id != start.snapshot.id:
-            return await self._outside(namespace, self._retarget(namespace, start))
-        if not self.is_fresh(namespace):
-            return await self._outside(namespace, self.recheck(namespace, Depth.QUICK, purpose="recheck"))
+            return await self._outside(namespace, self._turnover.retarget(namespace, start))
+        if not self._turnover.is_fresh(namespace):
+            return await self._outside(namespace, self._turnover.recheck(namespace, Depth.QUICK, purpose="recheck"))
         return True
 
     async def _outside(self, namespace: Namespace, work: Coroutine[Any, Any, bool]) -> bool:
@@ -299,42 +251,15 @@ class Leasing:
 
     def _settle(self, namespace: Namespace) -> None:
         if namespace.state is State.READY and namespace.start.fork:
-            self._crew.spawn(self._return_fork(namespace), name=f"return {namespace.id}")
+            self._crew.spawn(self._turnover.return_fork(namespace), name=f"return {namespace.id}")
         else:
-            namespace.environment.put(namespace)
-
-    async def _retarget(self, namespace: Namespace, start: StartState) -> bool:
-        try:
-            ready = await self._resetter.retarget(namespace, start)
-        except BaseException:
-            await self.out_of_service(namespace)
-            raise
-        if not ready:
-            self.wake()
-        return ready
-
-    async def _become_fork(self, namespace: Namespace, start: StartState, parent: TrajectoryId) -> bool:
-        try:
-            if (await self._resetter.become_fork(namespace, start, parent)).clean:
-                return True
-        except ResetFailed:
-            log.warning("fork failed", extra={"event": "pool.fork_failed", "namespace": namespace.id, "parent": parent})
-        except BaseException:
-            await self.out_of_service(namespace)
-            raise
-        self._crew.spawn(self.recycle(namespace), name=f"recycle {namespace.id}")
-        return False
-
-    async def _return_fork(self, namespace: Namespace) -> None:
-        """A fork that nobody took goes back to golden."""
-        if await self._retarget(namespace, namespace.environment.golden):
             namespace.environment.put(namespace)
 
     async def _grant(self, namespace: Namespace, request: Request) -> Session | None:
         """Write the lease, then make the session; None when the ledger says that the namespace is not as we think."""
         granted: list[Session] = []
         if namespace.live().generation != namespace.generation:  # not the instance that was checked
-            await self.out_of_service(namespace)
+            await self._turnover.out_of_service(namespace)
             return None
         self._granting += 1
         self.idle.clear()
@@ -347,7 +272,7 @@ class Leasing:
                 if await self._instance_serves(namespace):
                     raise  # the conflict is the request's own: its trajectory exists already
                 return None
-            await self.out_of_service(namespace)
+            await self._turnover.out_of_service(namespace)
             return None
         except BaseException:
             if granted:  # cancelled at the moment of the hand-over: the lease exists, so it is ended like any other
@@ -384,6 +309,7 @@ class Leasing:
         session = Session(self, namespace, lease, ttl_s=request.ttl, group=request.group)
         namespace.record = replace(namespace.record, state=State.LEASED, sequence=lease.sequence)
         namespace.environment.leased += 1
+        self.refuse_forks(namespace.environment)
         if namespace.host is not None:
             namespace.host.used(self.ports.clock.monotonic())
         self.sessions[lease.id] = session

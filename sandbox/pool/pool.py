@@ -28,6 +28,7 @@ from sandbox.pool.retention import OldEvidence, SpentSnapshots
 from sandbox.pool.session import Session
 from sandbox.pool.sharing import Sharing
 from sandbox.pool.shipping import Shipping
+from sandbox.pool.turnover import Turnover
 from sandbox.pool.upkeep import Expiry, Rechecks, Retirement, Seals, Spares, Upkeep
 from sandbox.ports import Clock, Environment, Ledger, Runtime
 
@@ -60,19 +61,22 @@ class Pool:
         self._preparer = Preparer(ports)
         checker = Checker(ports)
         self._resetter = Resetter(ports, self._preparer, checker)
-        self._leasing = Leasing(ports, preparer=self._preparer, resetter=self._resetter, crew=self._crew, wake=self._wake)
+        crew, wake = self._crew, self._wake
+        self._turnover = Turnover(clock=clock, resetter=self._resetter, crew=crew, wake=wake)
+        self._leasing = Leasing(ports, preparer=self._preparer, turnover=self._turnover, crew=crew, wake=wake)
         self._sharing = Sharing(
             ports,
             preparer=self._preparer,
             checker=checker,
             resetter=self._resetter,
             leasing=self._leasing,
+            turnover=self._turnover,
             crew=self._crew,
             environments=self._all,
         )
         self._creator = Creator(ports, checker, self._resetter, self._sharing.place)
         self._spares = Spares(ports, creator=self._creator, crew=self._crew, leasing=self._leasing, environments=self._all)
-        self._rechecks = Rechecks(ports, leasing=self._leasing, crew=self._crew, environments=self._all)
+        self._rechecks = Rechecks(ports, turnover=self._turnover, crew=self._crew, environments=self._all)
         self._seals = Seals(ports, preparer=self._preparer, environments=self._all)
         self._upkeep = Upkeep(ports, self._crew)
         self._shipping = Shipping(ledger, required=self._required, ask_deep=self._ask_deep)
@@ -98,7 +102,7 @@ class Pool:
             raise
         expiry = Expiry(self._ports, leasing=self._leasing, crew=self._crew)
         retirement = Retirement(
-            self._ports, resetter=self._resetter, leasing=self._leasing, crew=self._crew, environments=self._all
+            self._ports, resetter=self._resetter, turnover=self._turnover, crew=self._crew, environments=self._all
         )
         spent = SpentSnapshots(self._ports, preparer=self._preparer, leasing=self._leasing, environments=self._all)
         retention = (spent, OldEvidence(self._ports))

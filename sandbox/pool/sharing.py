@@ -25,6 +25,7 @@ from sandbox.pool.leasing import Leasing
 from sandbox.pool.members import Ports, Prepared
 from sandbox.pool.preparation import Preparer
 from sandbox.pool.reset import Resetter
+from sandbox.pool.turnover import Turnover
 from sandbox.ports import SharingRuntime
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class Sharing:
         checker: Checker,
         resetter: Resetter,
         leasing: Leasing,
+        turnover: Turnover,
         crew: Crew,
         environments: Callable[[], Collection[Prepared]],
     ) -> None:
@@ -49,6 +51,7 @@ class Sharing:
         self._checker = checker
         self._resetter = resetter
         self._leasing = leasing
+        self._turnover = turnover
         self._crew = crew
         self._environments = environments
         self._placing = asyncio.Lock()
@@ -223,7 +226,7 @@ class Sharing:
             host.serving.set()  # who waits for it learns that it is gone, or goes on
             held = host.open()
             for namespace in held:
-                self._crew.spawn(self._leasing.reopen(namespace), name=f"reopen {namespace.id}")
+                self._crew.spawn(self._turnover.reopen(namespace), name=f"reopen {namespace.id}")
 
     async def _rebuild(self, host: Host) -> None:
         """Revoke its leases, then bring it up anew until its check is clean, or take it out of service."""

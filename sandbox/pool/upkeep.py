@@ -16,6 +16,7 @@ from sandbox.pool.leasing import Leasing
 from sandbox.pool.members import Namespace, Ports, Prepared
 from sandbox.pool.preparation import Preparer
 from sandbox.pool.reset import Resetter
+from sandbox.pool.turnover import Turnover
 
 log = logging.getLogger(__name__)
 Environments = Callable[[], Collection[Prepared]]
@@ -80,6 +81,7 @@ class Spares:
             self._crew.spawn(self._create(prepared), name=f"create {prepared.name}")
             if prepared.breaker.is_open:
                 prepared.breaker.begin()
+        self._leasing.refuse_forks(prepared)
 
     async def _create(self, prepared: Prepared) -> None:
         namespace = await self._creator.create(prepared)
@@ -112,10 +114,10 @@ class Expiry:
 class Rechecks:
     """Reads ready namespaces again: deep where that is due for what waits on them, quick where their check grows old."""
 
-    def __init__(self, ports: Ports, *, leasing: Leasing, crew: Crew, environments: Environments) -> None:
+    def __init__(self, ports: Ports, *, turnover: Turnover, crew: Crew, environments: Environments) -> None:
         self.every_s = ports.limits.upkeep_s
         self._ports = ports
-        self._leasing = leasing
+        self._turnover = turnover
         self._crew = crew
         self._environments = environments
 
@@ -130,7 +132,7 @@ class Rechecks:
         since = namespace.deep_since
         if namespace.deep_wanted or (since is not None and self._ports.clock.monotonic() - since >= policy.deep_after_s):
             return Depth.DEEP
-        return None if self._leasing.is_fresh(namespace) else Depth.QUICK
+        return None if self._turnover.is_fresh(namespace) else Depth.QUICK
 
     def begin(self, namespace: Namespace, depth: Depth, *, purpose: str) -> asyncio.Task[bool | None] | None:
         """Claim a ready namespace and read it again in the background; None when it is not to be had."""
@@ -139,7 +141,7 @@ class Rechecks:
         return self._crew.spawn(self._recheck(namespace, depth, purpose), name=f"recheck {namespace.id}")
 
     async def _recheck(self, namespace: Namespace, depth: Depth, purpose: str) -> bool:
-        clean = await self._leasing.recheck(namespace, depth, purpose=purpose)
+        clean = await self._turnover.recheck(namespace, depth, purpose=purpose)
         if clean:
             namespace.environment.put(namespace)
         return clean
@@ -148,12 +150,12 @@ class Rechecks:
 class Retirement:
     """Takes ready namespaces out of service that are older than the policy's max_age, and all of a retired environment."""
 
-    def __init__(self, ports: Ports, *, resetter: Resetter, leasing: Leasing, crew: Crew, environments: Environments) -> None:
+    def __init__(self, ports: Ports, *, resetter: Resetter, turnover: Turnover, crew: Crew, environments: Environments) -> None:
         self.every_s = ports.limits.upkeep_s
         self._ports = ports
         self._crew = crew
         self._resetter = resetter
-        self._leasing = leasing
+        self._turnover = turnover
         self._environments = environments
 
     async def round(self) -> None:
@@ -174,9 +176,9 @@ class Retirement:
             if namespace.state is State.READY and namespace.id in prepared.members:
                 prepared.put(namespace)  # nothing has happened to it: a later round tries again
             else:
-                await self._leasing.out_of_service(namespace)
+                await self._turnover.out_of_service(namespace)
             raise
-        self._leasing.wake()
+        self._turnover.wake()
 
 
 class Seals:

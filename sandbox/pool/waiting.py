@@ -18,13 +18,17 @@ T = TypeVar("T")
 
 
 class Waiter(Generic[T]):
-    """One request that waits. `wants` is what it would best be given; `promised` is what is being made so for it."""
+    """One request that waits. `wants` is what it would best be given; `promised` is what is being made so for it.
 
-    __slots__ = ("_future", "key", "promised", "wants")
+    `awaits_leases` is False where it waits for what is on its way only, and not for somebody's lease to end.
+    """
 
-    def __init__(self, key: tuple[float, int], wants: Any = None) -> None:
+    __slots__ = ("_future", "awaits_leases", "key", "promised", "wants")
+
+    def __init__(self, key: tuple[float, int], wants: Any = None, *, awaits_leases: bool = True) -> None:
         self.key = key
         self.wants = wants
+        self.awaits_leases = awaits_leases
         self.promised: T | None = None
         self._future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -74,7 +78,7 @@ class WaitingLine(Generic[T]):
     def __len__(self) -> int:
         return sum(not waiter.gone for waiter in self._heap)
 
-    def join(self, priority: int = 0, *, wants: Any = None) -> Waiter[T]:
+    def join(self, priority: int = 0, *, wants: Any = None, awaits_leases: bool = True) -> Waiter[T]:
         """Take a place; raise LimitReached when the line is full."""
         if len(self._heap) >= self._limit:
             self._sweep()
@@ -84,7 +88,8 @@ class WaitingLine(Generic[T]):
                     fix="ask again later, or open the pool with a larger size",
                 )
         self._joined += 1
-        waiter: Waiter[T] = Waiter((self._clock.monotonic() / self._ageing_s - priority, self._joined), wants)
+        key = (self._clock.monotonic() / self._ageing_s - priority, self._joined)
+        waiter: Waiter[T] = Waiter(key, wants, awaits_leases=awaits_leases)
         heapq.heappush(self._heap, waiter)
         return waiter
 
@@ -107,9 +112,12 @@ class WaitingLine(Generic[T]):
                 return True
         return False
 
-    def fail_all(self, error: AutoclaveError) -> None:
-        while self._heap:
-            heapq.heappop(self._heap).fail(error)
+    def fail_all(self, error: AutoclaveError, *, only: Callable[[Waiter[T]], bool] = lambda _: True) -> None:
+        """Tell all who wait, or `only` those, that nothing will come."""
+        for waiter in self._heap:
+            if only(waiter):
+                waiter.fail(error)
+        self._sweep()
 
     def _sweep(self) -> None:
         self._heap = [waiter for waiter in self._heap if not waiter.gone]

@@ -285,6 +285,22 @@ async def test_a_fork_fails_at_once_when_only_the_end_of_a_lease_could_make_room
             await parent.fork(await parent.snapshot(), wait=60)
 
 
+async def test_a_fork_that_waits_fails_at_once_when_what_was_coming_goes_to_another(bench: Any) -> None:
+    pool = await bench.open(memory_environment(), size=2)
+    async with pool.session("memory", wait=5) as parent:
+        saved = await parent.snapshot()
+        async with pool.session("memory", wait=5):
+            gate = bench.runtime.faults.hold("restore")
+        fork = asyncio.create_task(parent.fork(saved, wait=60))  # what is being reset may become its own
+        other = asyncio.create_task(pool.acquire("memory", wait=60, priority=100))
+        await asyncio.sleep(0.05)
+        assert not fork.done()
+        gate.set()
+        async with asyncio.timeout(5), await other:
+            with pytest.raises(PoolBusy, match="does not wait for a lease"):
+                await fork
+
+
 async def test_a_forks_namespace_returns_to_golden(bench: Any) -> None:
     pool = await bench.open(memory_environment(), size=2)
     async with pool.session("memory", wait=5) as parent:
