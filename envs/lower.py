@@ -80,7 +80,7 @@ def spec(file: EnvironmentFile, base: Path, tasks: Sequence[TaskTable], *, sourc
         ),
         volatile=tuple(VolatileField(pattern=v.pattern, reason=v.reason) for v in file.volatile),
         shared=tuple(SharedData(path=str((base / s.path).resolve()), mount=s.mount.rstrip("/")) for s in file.shared),
-        destructive=tuple(_action(action) for action in file.destructive),
+        destructive=tuple(action(table) for table in file.destructive),
         source=source,
     )
 
@@ -111,12 +111,13 @@ def _check_directories(task: TaskTable) -> Sequence[str]:
     return [text for text in task.success.get("checks", ()) if isinstance(text, str)]
 
 
-def _action(action: DestructiveTable) -> DestructiveAction:
-    argv = ("/bin/sh", "-c", action.run) if action.run else tuple(action.argv)
-    calls = tuple((call.method, call.params) for call in action.calls)
-    browser = BrowserAction(visit=action.visit or "", script=action.script, calls=calls) if action.script or calls else None
+def action(table: DestructiveTable) -> DestructiveAction:
+    """Lower one destructive action."""
+    argv = ("/bin/sh", "-c", table.run) if table.run else tuple(table.argv)
+    calls = tuple((call.method, call.params) for call in table.calls)
+    browser = BrowserAction(visit=table.visit or "", script=table.script, calls=calls) if table.script or calls else None
     return DestructiveAction(
-        name=action.name, resource=action.resource, argv=argv, sql=tuple(action.sql), role=action.role, browser=browser
+        name=table.name, resource=table.resource, argv=argv, sql=tuple(table.sql), role=table.role, browser=browser
     )
 
 
