@@ -45,8 +45,9 @@ class Api:
 
     def __init__(self) -> None:
         import docker as sdk
+        from docker.utils import kwargs_from_env
 
-        self.client = sdk.APIClient(version="auto", timeout=120)
+        self.client = sdk.APIClient(**kwargs_from_env(), version="auto", timeout=120)
         self._container = ""
 
     def again(self, image: str, command: Sequence[str], binds: Sequence[str], user: str) -> None:
