@@ -50,11 +50,16 @@ class Settings:
     bwrap: Path | None = None
     chromium: Path | None = None
     disk_budget_mb: int = 20_000
+    actions_mb: int = 256  # of what sessions did; 0: it is not recorded
     extra_environments: tuple[Path, ...] = ()
 
     @property
     def ledger(self) -> Path:
         return self.home / "ledger.sqlite"
+
+    @property
+    def actions(self) -> Path:
+        return self.home / "actions"
 
     @property
     def reports(self) -> Path:
@@ -88,6 +93,7 @@ def load(environ: Mapping[str, str] | None = None, *, home: Path | None = None) 
         bwrap=Path(env["AUTOCLAVE_BWRAP"]) if env.get("AUTOCLAVE_BWRAP") else None,
         chromium=Path(env["AUTOCLAVE_CHROMIUM"]) if env.get("AUTOCLAVE_CHROMIUM") else None,
         disk_budget_mb=int(env.get("AUTOCLAVE_DISK_BUDGET_MB", "20000")),
+        actions_mb=int(env.get("AUTOCLAVE_ACTIONS_MB", "256")),
         extra_environments=extra,
     )
 

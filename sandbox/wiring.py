@@ -7,6 +7,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import cast
 
 from sandbox import client, plugins, pool
+from sandbox.actions import open_actions
+from sandbox.actions.log import Recorder
 from sandbox.clock import SystemClock
 from sandbox.errors import EnvironmentInvalid
 from sandbox.ledger import open_ledger
@@ -51,7 +53,11 @@ async def open_pool(
     found = [environment(e, chosen) if isinstance(e, str) else e for e in environments]
     if not found:
         raise EnvironmentInvalid("a pool needs at least one environment", fix="`autoclave env list` shows those there are")
-    async with machinery(chosen) as (runtime, ledger), _pool(found, runtime, ledger, size, limits) as opened:
+    async with (
+        machinery(chosen) as (runtime, ledger),
+        open_actions(chosen.actions, budget_mb=chosen.actions_mb) as actions,
+        _pool(found, runtime, ledger, actions, size, limits) as opened,
+    ):
         yield opened
 
 
@@ -86,6 +92,11 @@ def environment(name: str, settings: Settings) -> Environment:
 
 
 def _pool(
-    found: Sequence[Environment], engine: Runtime, ledger: Ledger, size: int | Mapping[str, int], limits: pool.PoolLimits | None
+    found: Sequence[Environment],
+    engine: Runtime,
+    ledger: Ledger,
+    actions: Recorder,
+    size: int | Mapping[str, int],
+    limits: pool.PoolLimits | None,
 ) -> pool.Pool:
-    return pool.Pool(found, ledger=ledger, runtime=engine, clock=SystemClock(), size=size, limits=limits)
+    return pool.Pool(found, ledger=ledger, runtime=engine, clock=SystemClock(), size=size, limits=limits, actions=actions)

@@ -21,6 +21,7 @@ from sandbox.ledger.leases import Leases
 from sandbox.ledger.namespaces import Namespaces
 from sandbox.ledger.shipping import Shipping
 from sandbox.ledger.store import Connections
+from sandbox.ledger.suspects import Suspects
 from sandbox.ledger.upkeep import Upkeep
 from sandbox.ledger.writer import BOUNDARIES, Operation
 from sandbox.ports import Clock
@@ -28,7 +29,7 @@ from sandbox.ports import Clock
 __all__ = ["BOUNDARIES", "Operation", "SqliteLedger", "open_ledger"]
 
 
-class SqliteLedger(Namespaces, Leases, Checks, Instances, Clearances, Shipping, Knowledge, Explain, Activity, Upkeep):
+class SqliteLedger(Namespaces, Leases, Checks, Instances, Clearances, Shipping, Knowledge, Explain, Suspects, Activity, Upkeep):
     """`sandbox.ports.Ledger`, joined from its parts."""
 
 

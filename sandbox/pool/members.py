@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from sandbox.actions import Unrecorded
+from sandbox.actions.log import Recorder
 from sandbox.breaker import Breaker
 from sandbox.errors import AutoclaveError
 from sandbox.lifecycle import State
@@ -28,6 +30,7 @@ class Ports:
     runtime: Runtime
     clock: Clock
     limits: PoolLimits
+    actions: Recorder = field(default_factory=Unrecorded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
+from sandbox.actions.log import Recorder, Unrecorded
 from sandbox.aio import run_shielded
 from sandbox.errors import AutoclaveError, EnvironmentInvalid, PoolBroken
 from sandbox.lifecycle import State
@@ -51,10 +52,13 @@ class Pool:
         clock: Clock,
         size: int | Mapping[str, int] = 2,
         limits: PoolLimits | None = None,
+        actions: Recorder | None = None,
     ) -> None:
         self._given = list(environments)
         self._sizes = {e.spec.name: size if isinstance(size, int) else size[e.spec.name] for e in environments}
-        self._ports = ports = Ports(ledger=ledger, runtime=runtime, clock=clock, limits=limits or PoolLimits())
+        self._ports = ports = Ports(
+            ledger=ledger, runtime=runtime, clock=clock, limits=limits or PoolLimits(), actions=actions or Unrecorded()
+        )
         self._environments: dict[str, Prepared] = {}
         self._required: dict[str, Depth] = {}
         self._crew = Crew()

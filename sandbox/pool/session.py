@@ -13,9 +13,10 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from sandbox.actions import ActionKind
 from sandbox.aio import in_thread
 from sandbox.errors import EnvironmentInvalid, InstanceLost, LimitReached, RuntimeUnavailable, SessionExpired, StaleGeneration
-from sandbox.model import ExecResult, Lease, Score, Snapshot, SnapshotId, TrajectoryId
+from sandbox.model import NOTHING, ExecResult, Lease, Score, Snapshot, SnapshotId, TrajectoryId
 from sandbox.pages import Pages, is_browser
 from sandbox.pool.members import Namespace, Ports
 from sandbox.ports import Instance
@@ -45,6 +46,7 @@ class Session:
         self.lease = lease
         self.group = group  # its forks are siblings, too
         self._ttl_s = ttl_s
+        self._notes = host.ports.actions.begin(lease.trajectory)
         self._expires = lease.expires
         self._instance = namespace.live()
         self._scoring_until: float | None = None
@@ -114,10 +116,20 @@ class Session:
         """Run a command as the agent. A failing or overlong command is a result, not an error."""
         limit = self.namespace.environment.spec.limits.action_s if limit_s is None else limit_s
         async with self._acting("run") as instance:
-            return await instance.run(argv, stdin=stdin, env=env, cwd=cwd, limit_s=limit, output_bytes=output_bytes)
+            sent: dict[str, Any] = {"stdin": stdin, "cwd": cwd, "limit_s": limit}
+            with self._notes.doing(ActionKind.RUN, argv=tuple(argv), env=env or NOTHING, **sent) as noted:
+                result = await instance.run(argv, env=env, output_bytes=output_bytes, **sent)
+                noted.result(result)
+                return result
 
     def endpoint(self, resource: str) -> str:
         """Return the agent's address of a resource, good for this session only."""
+        address = self.address(resource)
+        self._notes.gave(ActionKind.ENDPOINT, resource)
+        return address
+
+    def address(self, resource: str) -> str:
+        """The same, for whoever only passes it on: it is not recorded that the holder has it."""
         self._fence("endpoint")
         return self._instance.endpoint(resource)
 
@@ -127,12 +139,14 @@ class Session:
 
     async def write_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         async with self._acting("write_file") as instance:
-            await instance.write_file(path, data, mode=mode)
+            with self._notes.doing(ActionKind.WRITE_FILE, path=path, data=data, mode=mode):
+                await instance.write_file(path, data, mode=mode)
 
     async def page(self, resource: str | None = None) -> Any:
         """Return a Playwright page: the first tab of the environment's browser (of `resource`, where it has several)."""
         async with self._acting("page"):
             address = self._browser(resource)
+            self._notes.gave(ActionKind.PAGE, resource or "")
             return await self._host.pages.page(self.lease.id, address)
 
     def _browser(self, resource: str | None) -> str:
@@ -151,8 +165,9 @@ class Session:
         if self._snapshots >= limits.session_snapshots:
             raise LimitReached(f"this session has saved {self._snapshots} snapshots (limits.session_snapshots)")
         async with self._using_all, self._acting("snapshot") as instance:
-            async with asyncio.timeout(limits.reset_s):
-                snapshot = await instance.snapshot_now()
+            with self._notes.doing(ActionKind.SNAPSHOT):
+                async with asyncio.timeout(limits.reset_s):
+                    snapshot = await instance.snapshot_now()
             self._snapshots += 1
             await self._host.ports.ledger.save_snapshot(snapshot)
             self._saved[snapshot.id] = snapshot
@@ -184,7 +199,8 @@ class Session:
             self._scoring_until = clock.monotonic() + limits.scoring_s
             try:
                 async with self._acting("score") as instance, asyncio.timeout(limits.scoring_s):
-                    await instance.quiesce()
+                    with self._notes.doing(ActionKind.SCORE):
+                        await instance.quiesce()
                     scored = await environment.score(instance.subject(), task)
                 if self._has_ended:  # it may have read the reset state, or the next holder's
                     return Score(reward=None, success=False, detail="the lease ended while it was being scored")
@@ -217,6 +233,7 @@ class Session:
         try:
             await self._instance.revoke()
         finally:
+            self._notes.end()
             await self._host.pages.forget(self.lease.id)
 
     def _fence(self, action: str) -> None:

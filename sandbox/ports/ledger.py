@@ -29,6 +29,7 @@ from sandbox.model import (
     ResetMethod,
     Snapshot,
     SnapshotId,
+    StoredScore,
     TrajectoryId,
     UpdateId,
     Verdict,
@@ -136,6 +137,9 @@ class Ledger(Protocol):
     async def why(self, trajectory: TrajectoryId) -> Mapping[str, Any]:
         """Return everything about one trajectory: lease, start and end checks, window, lineage, siblings, batches, updates."""
 
+    async def suspects(self, name: str) -> Mapping[str, Any]:
+        """Return, for a quarantine, a check or a trajectory, what differed and the leases that may have left it."""
+
     # shipping
     async def ship(
         self,
@@ -164,6 +168,8 @@ class Ledger(Protocol):
     async def save_baseline(self, baseline: Baseline, *, environment: str, environment_name: str) -> None: ...
     async def baseline(self, key: str) -> Baseline | None: ...
     async def baselines(self, environment_name: str | None = None) -> Sequence[Baseline]: ...
+    async def save_score(self, score: StoredScore) -> None: ...
+    async def scores(self, environment_name: str | None = None) -> Sequence[StoredScore]: ...
     async def save_audit(self, report: Mapping[str, Any]) -> None: ...
     async def audits(self, limit: int = 10) -> Sequence[Mapping[str, Any]]: ...
 

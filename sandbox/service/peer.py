@@ -144,7 +144,7 @@ class Peer:
         endpoints: dict[str, str] = {}
         for resource in session.namespace.environment.spec.resources:
             try:
-                endpoints[resource.name] = session.endpoint(resource.name)
+                endpoints[resource.name] = session.address(resource.name)
             except (AutoclaveError, KeyError, LookupError):  # a resource without an address
                 continue
         return {

@@ -133,6 +133,7 @@ ISOLATIONS = [
     pytest.param("database", marks=pytest.mark.postgres),
     pytest.param("schema", marks=pytest.mark.postgres),
     "directory",
+    pytest.param("context", marks=pytest.mark.browser),
 ]
 
 

@@ -1,0 +1,62 @@
+"""`autoclave bisect`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from sandbox.cli import output
+from sandbox.cli.options import NOT_NEGATIVE, Home, Json, RuntimeName, load
+from sandbox.cli.running import run
+
+if TYPE_CHECKING:
+    from envs.bisect.report import BisectReport
+
+FINDING = 1
+
+
+def bisect(
+    mismatch: str,
+    *,
+    field: Annotated[tuple[str, ...], Parameter(help="Look for PROBE/FIELD (* is any text) instead of what differed.")] = (),
+    environment: Annotated[str, Parameter(help="The environment's name or path, where it is not registered as recorded.")] = "",
+    shorten: Annotated[int, Parameter(validator=NOT_NEGATIVE, help="Replays to spend on leaving out what is not needed.")] = 60,
+    write: Annotated[Path | None, Parameter(help="Add the reproduction to this environment.toml (or new file).")] = None,
+    runtime: RuntimeName = None,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Find what left MISMATCH: a quarantine, a failed check, or a quarantined trajectory.
+
+    Does again in fresh namespaces, with the same reset and a deep check, what the suspects did; names the first trajectory and the
+    first action after which the reset does not hold; makes the shortest reproduction an action of environment.toml, and tries that
+    alone. Exit code 0 when everything was done again and the reset held, 1 otherwise.
+
+    Example: autoclave bisect q-1 --write ./my-env/environment.toml
+    """
+    from envs.bisect import shown
+    from envs.bisect.history import history, need
+    from envs.bisect.procedure import bisect as search
+    from envs.environment import LoadedEnvironment
+    from envs.registry import Registry
+
+    settings = load(home, runtime)
+    progress = output.Progress()
+
+    async def find() -> BisectReport:
+        from sandbox.wiring import machinery
+
+        async with machinery(settings) as (engine, ledger):
+            past = await history(mismatch, ledger, settings)
+            need(past)
+            found = Registry(settings).open(environment or past.environment)
+            if past.method is not None and past.method is not found.spec.reset.method and isinstance(found, LoadedEnvironment):
+                found = found.with_reset(past.method)  # the pool had it so
+            await engine.sweep()
+            return await search(past, found, engine, ledger, patterns=field, shortening=shorten, write=write, say=progress.say)
+
+    report = run(find())
+    output.print_json(report.as_json()) if json else output.show(*shown.report(report))
+    return 0 if report.verdict.value == "clean" else FINDING

@@ -1,0 +1,109 @@
+"""From a mismatch to what left it: the search over replays, and the reproduction that is tried before it is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from envs.bisect import reproduction
+from envs.bisect.history import History
+from envs.bisect.replay import Replayer, Say
+from envs.bisect.report import BisectReport
+from envs.bisect.search import Budget, Found, Search, Sought
+from envs.check import baseline
+from sandbox.clock import SystemClock
+from sandbox.errors import EnvironmentInvalid
+from sandbox.pool.members import StartState
+from sandbox.ports import Environment, Ledger, Runtime
+
+SHORTENING = 60  # plans that are replayed to leave out what is not needed
+
+
+async def bisect(
+    history: History,
+    environment: Environment,
+    runtime: Runtime,
+    ledger: Ledger,
+    *,
+    patterns: Sequence[str] = (),
+    shortening: int = SHORTENING,
+    write: Path | None = None,
+    say: Say = lambda _: None,
+) -> BisectReport:
+    """Replay a history under the environment's own reset method. `patterns` are looked for instead of the fields that differed."""
+    require_same(history, environment)
+    sought = Sought(patterns=tuple(patterns)) if patterns else Sought(names=frozenset(history.sought))
+    if not patterns and not history.sought:
+        raise EnvironmentInvalid(
+            f"{history.quarantine} holds no field that differed",
+            fix="name what to look for: --field 'PROBE/FIELD', with * for any text",
+        )
+    began = SystemClock().monotonic()
+    judge = Replayer(environment, runtime, _starts(environment, runtime, ledger), say=say)
+    report = BisectReport(
+        history=history,
+        method=environment.spec.reset.method,
+        sought=tuple(patterns) or history.sought,
+        account=judge.account,
+        gaps=history.gaps,
+    )
+    say("a reset of an untouched state")
+    report.by_itself = await judge.hits([], sought)
+    rest = replace(sought, by_itself=report.by_itself)
+    if rest.patterns or rest.names - rest.by_itself:
+        search = Search(judge, rest, Budget(left=shortening))
+        report.found = await search.run(history.segments, suspects=history.suspects)
+    if isinstance(report.found, Found):
+        await _reproduce(report, report.found, judge, rest, say)
+        if write is not None and report.entry is not None and report.fails_alone:
+            reproduction.append(report.entry, write)
+            report.written = write
+    report.seconds = SystemClock().monotonic() - began
+    return report
+
+
+def require_same(history: History, environment: Environment) -> None:
+    """Raise EnvironmentInvalid where the environment is not what the trajectories acted in."""
+    spec = environment.spec
+    if spec.digest != history.digest:
+        raise EnvironmentInvalid(
+            f"environment {spec.name} is another version now: {spec.digest[:12]}, and the trajectories of {history.quarantine}"
+            f" acted in {history.digest[:12]} of {history.environment}",
+            fix="check out the version that they had and name it with --environment PATH",
+        )
+
+
+def _starts(environment: Environment, runtime: Runtime, ledger: Ledger) -> Callable[[str], Awaitable[StartState]]:
+    """Return start states by task; one whose task has none of its own is golden."""
+    known: dict[str, StartState] = {}
+
+    async def start(task: str) -> StartState:
+        spec = environment.tasks.get(task)
+        own = task if spec is not None and spec.start else ""
+        if own not in known:
+            known[own] = await baseline(environment, runtime, ledger, task=own or None)
+        return known[own]
+
+    return start
+
+
+async def _reproduce(report: BisectReport, found: Found, judge: Replayer, sought: Sought, say: Say) -> None:
+    """Make the shortest history one entry of the catalogue, and try that alone in a fresh namespace."""
+    last = found.plan[-1]
+    comment = [
+        f"Found by `autoclave bisect {report.history.quarantine}`: left by trajectory {last.trajectory},"
+        f" action {last.actions[-1].number}, under reset {report.method}.",
+        f"Differs afterwards: {_shown(found.fields)}",
+    ]
+    actions = [action for segment in found.plan for action in segment.actions]
+    report.entry = reproduction.entry(actions, fields=found.fields, comment=comment)
+    if report.entry is not None:
+        say("its reproduction, alone")
+        refused, report.entry_leaves = await judge.alone(report.entry.action, last.task, sought)
+        report.entry_refused = refused or ""
+
+
+def _shown(fields: frozenset[str]) -> str:
+    names = sorted(fields)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

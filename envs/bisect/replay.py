@@ -1,0 +1,136 @@
+"""Doing recorded actions again in fresh namespaces, with the environment's reset and a deep check after it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from envs import destructive
+from envs.bisect.search import Plan, Segment, Sought
+from envs.trial import Trial
+from sandbox.actions import ActionKind, RecordedAction
+from sandbox.errors import AutoclaveError, InstanceLost, LimitReached
+from sandbox.model import DestructiveAction
+from sandbox.pool.members import StartState
+from sandbox.ports import Environment, Instance, Runtime
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Account:
+    """What the replays took, and where they did not go as recorded (by trajectory and action, the first time)."""
+
+    namespaces: int = 0
+    resets: int = 0
+    actions: int = 0
+    diverged: dict[tuple[str, int], str] = field(default_factory=dict)
+    failed_resets: list[str] = field(default_factory=list)
+
+
+class Replayer:
+    """Implements `envs.bisect.search.Judge`. `start` gives the start state of a task, and golden for the empty name."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        runtime: Runtime,
+        start: Callable[[str], Awaitable[StartState]],
+        *,
+        say: Say = lambda _: None,
+    ) -> None:
+        self._environment = environment
+        self._runtime = runtime
+        self._start = start
+        self._say = say
+        self.account = Account()
+
+    async def first(self, plan: Plan, sought: Sought) -> tuple[int, frozenset[str]] | None:
+        return await self._replay(plan, sought, every=True)
+
+    async def hits(self, plan: Plan, sought: Sought) -> frozenset[str]:
+        found = await self._replay(plan or [Segment(trajectory="", actions=())], sought, every=False)
+        return frozenset() if found is None else found[1]
+
+    async def alone(self, action: DestructiveAction, task: str, sought: Sought) -> tuple[str | None, frozenset[str]]:
+        """Do one catalogue entry in a fresh namespace, reset and look; return why it could not be done, and what differs."""
+        async with Trial.open(self._environment, self._runtime, await self._start(task)) as trial:
+            self.account.namespaces += 1
+            refused = await destructive.act(trial.instance, action)
+            return refused, await self._reset(trial, action.name, sought, look=True)
+
+    async def _replay(self, plan: Plan, sought: Sought, *, every: bool) -> tuple[int, frozenset[str]] | None:
+        """In one namespace; another one follows where the start state is another."""
+        trial: Trial | None = None
+        task = ""
+        async with AsyncExitStack() as stack:
+            for number, segment in enumerate(plan):
+                if trial is None or segment.task != task:
+                    await stack.aclose()
+                    task = segment.task
+                    trial = await stack.enter_async_context(Trial.open(self._environment, self._runtime, await self._start(task)))
+                    self.account.namespaces += 1
+                if every:
+                    self._say(f"replaying trajectory {number + 1} of {len(plan)}: {segment.trajectory}")
+                look = every or number == len(plan) - 1
+                if await self._act(trial.instance, segment):
+                    differs = await self._reset(trial, segment.trajectory, sought, look=look)
+                else:  # the instance was lost, which a pool restores
+                    differs = frozenset()
+                    await trial.renew()
+                if differs:
+                    return number, differs
+        return None
+
+    async def _act(self, instance: Instance, segment: Segment) -> bool:
+        """Do what was recorded, in its order; False where the instance was lost on the way."""
+        for action in segment.actions:
+            self.account.actions += 1
+            try:
+                said = await self._once(instance, action)
+            except LimitReached as error:  # a bound of the agent's world, which the session met as well
+                said = error.message if not action.error else ""
+            except InstanceLost:
+                return False
+            if said:
+                self.account.diverged.setdefault((segment.trajectory, action.number), said)
+        return True
+
+    async def _once(self, instance: Instance, action: RecordedAction) -> str:
+        """Return how it went otherwise than recorded, empty where it did not."""
+        if action.kind is ActionKind.SCORE:
+            await instance.quiesce()
+        elif action.kind is ActionKind.WRITE_FILE:
+            try:
+                await instance.write_file(action.path, action.data, mode=action.mode)
+            except OSError as error:
+                return "" if action.error else f"it could not be written: {error.strerror or error}"
+        elif action.kind is ActionKind.RUN:
+            limit = action.limit_s or self._environment.spec.limits.action_s
+            sent = {"stdin": action.stdin, "env": action.env, "cwd": action.cwd}
+            done = await instance.run(action.argv, **sent, limit_s=limit)  # type: ignore[arg-type]
+            if action.exit_code not in (None, done.exit_code):
+                return f"it ended with {done.exit_code}, and with {action.exit_code} when it was recorded"
+        return ""
+
+    async def _reset(self, trial: Trial, what: str, sought: Sought, *, look: bool) -> frozenset[str]:
+        self.account.resets += 1
+        try:
+            await trial.reset()
+        except (AutoclaveError, OSError, TimeoutError) as error:  # a pool answers it with a stronger method
+            said = f"after {what}: {' '.join(str(error).split())[:200]}"
+            if said not in self.account.failed_resets:
+                self.account.failed_resets.append(said)
+            await trial.renew()
+            return frozenset()
+        if not look:
+            return frozenset()
+        verdict = await trial.look()
+        differs = sought.among(f"{m.probe}/{m.field}" for m in verdict.mismatches)
+        if verdict.problems and not differs:  # no answer is not a no
+            told = "; ".join(f"{p.probe}: {p.reason}" for p in verdict.problems)
+            raise AutoclaveError(
+                f"the check after replaying {what} gave no answer ({told})", fix="run it again on a quieter machine"
+            )
+        return differs

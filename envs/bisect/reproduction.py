@@ -1,0 +1,130 @@
+"""A history that leaves something, as an entry of the environment's own catalogue: a `[[destructive]]` table of `environment.toml`.
+
+An entry is one act with one reset after it. What several trajectories did is joined into one act, which may or may not leave the
+same; whoever writes it down tries it first.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envs import lower
+from envs.spec import DestructiveTable
+from sandbox.actions import ActionKind, RecordedAction
+from sandbox.errors import EnvironmentInvalid
+from sandbox.model import DestructiveAction
+
+SHELL = ("/bin/sh", "sh", "/usr/bin/sh")
+LONGEST = 100_000  # bytes: one argument of a command has at most 128 KiB
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An entry that could be written down, as its table and as what `env check` does with it."""
+
+    table: Mapping[str, Any]
+    comment: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return str(self.table["name"])
+
+    @property
+    def action(self) -> DestructiveAction:
+        return lower.action(DestructiveTable.model_validate(dict(self.table)))
+
+    @property
+    def toml(self) -> str:
+        """Its text, ready for the end of an `environment.toml`."""
+        lines = [f"# {' '.join(_CONTROL.sub(' ', line).split())}" for line in self.comment]
+        keys = [f"{key} = {_value(value)}" for key, value in self.table.items()]
+        return "\n".join((*lines, "[[destructive]]", *keys)) + "\n"
+
+
+def entry(actions: Sequence[RecordedAction], *, fields: Iterable[str], comment: Sequence[str]) -> Entry | None:
+    """Join the actions into one act; None where that is longer than a command may be, or no text."""
+    run = _run(actions)
+    try:
+        longest = max(len(str(value).encode()) for value in run.values())
+    except UnicodeEncodeError:
+        return None
+    if longest > LONGEST:
+        return None
+    table = {"name": _name(fields, run), **run}
+    return Entry(table=table, comment=tuple(comment))
+
+
+def append(made: Entry, path: Path) -> None:
+    """Write it at the end of a file: an environment's own, or one that is made. Raises EnvironmentInvalid when its name is taken
+    there, or when the file would not be valid afterwards."""
+    before = path.read_text("utf-8") if path.exists() else ""
+    after = f"{before.rstrip()}\n\n{made.toml}" if before.strip() else made.toml
+    try:
+        tables = tomllib.loads(after).get("destructive", [])
+    except tomllib.TOMLDecodeError as error:
+        raise EnvironmentInvalid(f"{path} would not be valid with it: {error}", fix="--write names a TOML file") from error
+    if sum(table.get("name") == made.name for table in tables) != 1:
+        raise EnvironmentInvalid(f"{path} has an action called {made.name} already", fix="it is there; nothing was written")
+    path.write_text(after, "utf-8")
+
+
+def _run(actions: Sequence[RecordedAction]) -> dict[str, Any]:
+    only = actions[0] if len(actions) == 1 else None
+    if only is not None and only.kind is ActionKind.RUN and not (only.stdin or only.env or only.cwd or only.exit_code):
+        if len(only.argv) == 3 and only.argv[0] in SHELL and only.argv[1] == "-c":
+            return {"run": only.argv[2]}
+        return {"argv": list(only.argv)}
+    return {"run": "\n".join(_line(action) for action in actions if action.kind in (ActionKind.RUN, ActionKind.WRITE_FILE))}
+
+
+def _line(action: RecordedAction) -> str:
+    """One action as shell text. One that failed as recorded is no reason to stop: what it left may be what matters."""
+    if action.kind is ActionKind.WRITE_FILE:
+        path = shlex.quote(action.path)
+        return f'mkdir -p "$(dirname {path})"\n{_printed(action.data)} > {path}\nchmod {action.mode:o} {path}'
+    env = " ".join(f"{name}={shlex.quote(value)}" for name, value in action.env.items())
+    command = shlex.join(action.argv)
+    if env:
+        command = f"env {env} {command}"
+    if action.stdin:
+        command = f"{_printed(action.stdin)} | {command}"
+    if action.cwd:
+        command = f"(cd {shlex.quote(action.cwd)} && {command})"
+    return f"{command} || :" if action.exit_code else command
+
+
+def _printed(data: bytes) -> str:
+    """A command that prints these bytes and nothing else."""
+    if b"\0" not in data:
+        try:
+            return f"printf %s {shlex.quote(data.decode('utf-8'))}"
+        except UnicodeDecodeError:
+            pass
+    return f"printf %s {base64.b64encode(data).decode()} | base64 -d"
+
+
+def _name(fields: Iterable[str], run: Mapping[str, Any]) -> str:
+    """A name that says what it leaves, and is the same for the same act."""
+    first = min(fields, default="state").partition("/")[2]
+    words = re.sub(r"[^a-z0-9]+", "-", first.lower()).strip("-")[:24].strip("-")
+    mark = hashlib.blake2b(json.dumps(run, sort_keys=True).encode(), digest_size=3).hexdigest()
+    return f"leaves-{words}-{mark}" if words else f"leaves-{mark}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    text = str(value)
+    if "\n" in text and "'''" not in text and not text.endswith("'") and not _CONTROL.search(text):
+        return f"'''\n{text}'''"
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
