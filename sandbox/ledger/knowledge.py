@@ -1,4 +1,4 @@
-"""What was built and found: snapshots, baselines, audits."""
+"""What was built and found: snapshots, baselines, probe scores, audits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,19 @@ from sandbox.errors import LedgerConflict, SnapshotMissing
 from sandbox.ledger.rows import as_json, moment, when
 from sandbox.ledger.store import Store
 from sandbox.ledger.writer import Operation, Transaction
-from sandbox.model import Baseline, Depth, Mismatch, Reading, Role, SealedDir, Snapshot, SnapshotId, VolatileField
+from sandbox.model import (
+    Baseline,
+    Depth,
+    Mismatch,
+    Reading,
+    ResetMethod,
+    Role,
+    SealedDir,
+    Snapshot,
+    SnapshotId,
+    StoredScore,
+    VolatileField,
+)
 
 
 class Knowledge(Store):
@@ -85,6 +97,27 @@ class Knowledge(Store):
         query = f"SELECT body FROM baselines {where}ORDER BY recorded DESC, key"
         return await self._read(lambda db: [_baseline(row["body"]) for row in db.execute(query, values)])
 
+    async def save_score(self, score: StoredScore) -> None:
+        """Record a probe score; a newer one of the same baseline, method and extent (whole or sampled) takes its place."""
+
+        def work(tx: Transaction) -> None:
+            tx.db.execute(
+                "INSERT OR REPLACE INTO probe_scores (baseline, method, sampled, environment_name, catalogue, at, body) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(score.baseline, score.method.value, int(score.sampled), score.environment, score.catalogue),
+                    *(when(score.at or tx.now), as_json(score.body)),
+                ),
+            )
+
+        await self._write(Operation.SAVE_SCORE, work)
+
+    async def scores(self, environment_name: str | None = None) -> Sequence[StoredScore]:
+        """Return probe scores, newest first."""
+        where, values = ("", ()) if environment_name is None else ("WHERE environment_name = ? ", (environment_name,))
+        query = f"SELECT * FROM probe_scores {where}ORDER BY at DESC, baseline, method, sampled"
+        return await self._read(lambda db: [_score(row) for row in db.execute(query, values)])
+
     async def save_audit(self, report: Mapping[str, Any]) -> None:
         def work(tx: Transaction) -> None:
             tx.db.execute("INSERT INTO audits (at, body) VALUES (?, ?)", (tx.at, as_json(report)))
@@ -95,6 +128,18 @@ class Knowledge(Store):
         """Return reports, newest first."""
         query = "SELECT body FROM audits ORDER BY number DESC LIMIT ?"
         return await self._read(lambda db: [json.loads(row["body"]) for row in db.execute(query, (limit,))])
+
+
+def _score(row: sqlite3.Row) -> StoredScore:
+    return StoredScore(
+        baseline=row["baseline"],
+        environment=row["environment_name"],
+        method=ResetMethod(row["method"]),
+        sampled=bool(row["sampled"]),
+        catalogue=row["catalogue"],
+        at=moment(row["at"]),
+        body=json.loads(row["body"]),
+    )
 
 
 def _missing(snapshot: SnapshotId) -> SnapshotMissing:

@@ -55,6 +55,7 @@ class Operation(StrEnum):
     SAVE_SNAPSHOT = "save_snapshot"
     FORGET_SNAPSHOT = "forget_snapshot"
     SAVE_BASELINE = "save_baseline"
+    SAVE_SCORE = "save_score"
     SAVE_AUDIT = "save_audit"
     PRUNE = "prune"
 

@@ -16,7 +16,7 @@ from sandbox.model.environment import (
     TaskSpec,
     VolatileField,
 )
-from sandbox.model.state import Baseline, IdentityProof, Mismatch, Problem, Reading, SealedDir, Snapshot, Verdict
+from sandbox.model.state import Baseline, IdentityProof, Mismatch, Problem, Reading, SealedDir, Snapshot, StoredScore, Verdict
 from sandbox.model.terms import (
     NOTHING,
     BatchId,
@@ -93,6 +93,7 @@ __all__ = [
     "Snapshot",
     "SnapshotId",
     "StartCheck",
+    "StoredScore",
     "TaskSpec",
     "TrajectoryId",
     "UpdateId",

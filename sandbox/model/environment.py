@@ -106,9 +106,13 @@ class TaskSpec:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestructiveAction:
     """A deliberately destructive thing that `env check` does: argv run in a session, SQL sent to a resource as `role`, or something
-    done in a browser."""
+    done in a browser. It is also a leak of the environment's own catalogue: `what` it leaves, the depth at which a check in place
+    must have `seen` it, and the weakest reset of ours that must undo it."""
 
     name: str
+    what: str = ""
+    seen: Depth = Depth.DEEP
+    repaired_by: ResetMethod = ResetMethod.RESTORE
     resource: str | None = None
     argv: tuple[str, ...] = ()
     sql: tuple[str, ...] = ()

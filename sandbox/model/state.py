@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from sandbox.model.environment import VolatileField
-from sandbox.model.terms import NOTHING, Depth, Role, SnapshotId, VerdictStatus
+from sandbox.model.terms import NOTHING, Depth, ResetMethod, Role, SnapshotId, VerdictStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,3 +140,17 @@ class Baseline:
     @property
     def fields(self) -> int:
         return sum(len(r.fields) for r in self.readings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredScore:
+    """A probe score as the ledger keeps it: of what was planted, how much the probes saw and the reset undid. It holds for one
+    baseline and one reset method; `catalogue` is the digest of the leaks there were, `body` what `env check --json` calls score."""
+
+    baseline: str  # its key
+    environment: str  # its name
+    method: ResetMethod
+    catalogue: str
+    body: Mapping[str, Any]
+    sampled: bool = False
+    at: datetime | None = None  # None: when it is saved

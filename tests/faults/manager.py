@@ -20,7 +20,7 @@ from envs.environment import load
 from sandbox.clock import SystemClock
 from sandbox.errors import AutoclaveError
 from sandbox.ledger import open_ledger
-from sandbox.model import Depth, ResetMethod
+from sandbox.model import Depth, ResetMethod, StoredScore
 from sandbox.pool import Pool, PoolLimits
 from sandbox.runtimes.namespaces import create
 from sandbox.settings import Settings, Users
@@ -98,6 +98,7 @@ async def work(pool: Pool, journal: Journal, ledger: Any, *, prunes: bool) -> No
         await pool.cleared([child.trajectory_id], timeout=60)
     await pool.cleared([parent.trajectory_id], timeout=60)
     await pool.audit_namespaces(Depth.DEEP)
+    await ledger.save_score(StoredScore(baseline="k", environment="box", method=ResetMethod.HOOK, catalogue="c", body={}))
     await ledger.save_audit({"started": "now", "verdict": "clean"})
     await ledger.forget_snapshot(snapshot.id)
     if prunes:

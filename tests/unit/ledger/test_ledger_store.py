@@ -169,7 +169,7 @@ def test_the_boundaries_are_every_operation_twice() -> None:
 
 
 async def test_every_operation_passes_its_boundary(file: Path, clock: Any, chains: Any) -> None:
-    from sandbox.model import Baseline, Snapshot, SnapshotId
+    from sandbox.model import Baseline, ResetMethod, Snapshot, SnapshotId, StoredScore
 
     seen: list[str] = []
     async with open_ledger(file, clock=clock, boundary=seen.append) as ledger:
@@ -194,6 +194,9 @@ async def test_every_operation_passes_its_boundary(file: Path, clock: Any, chain
         await ledger.forget_snapshot(SnapshotId("s"))
         await ledger.save_baseline(
             Baseline(key="k", digest="d", readings=(), instances=2), environment="e", environment_name="shop"
+        )
+        await ledger.save_score(
+            StoredScore(baseline="k", environment="shop", method=ResetMethod.RESTORE, catalogue="c", body={"planted": 1})
         )
         await ledger.save_audit({"verdict": "clean"})
         await ledger.prune(evidence_older_than_s=0, keep_checks=1)
