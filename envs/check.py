@@ -14,6 +14,7 @@ from typing import Any
 
 from envs import destructive
 from envs.planting.candidates import candidates, own
+from envs.planting.kept import stored
 from envs.planting.score import ProbeScore, survey
 from envs.trial import Trial
 from sandbox.clock import SystemClock
@@ -149,6 +150,7 @@ async def check(
                 report.score = await survey(
                     trial, [*own(actions), *wanted], inapplicable=inapplicable, sample=sample, seed=seed, say=say
                 )
+            await ledger.save_score(stored(report.score, environment, start.baseline))
     return report
 
 

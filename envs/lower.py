@@ -117,7 +117,15 @@ def action(table: DestructiveTable) -> DestructiveAction:
     calls = tuple((call.method, call.params) for call in table.calls)
     browser = BrowserAction(visit=table.visit or "", script=table.script, calls=calls) if table.script or calls else None
     return DestructiveAction(
-        name=table.name, resource=table.resource, argv=argv, sql=tuple(table.sql), role=table.role, browser=browser
+        name=table.name,
+        what=table.what,
+        seen=Depth(table.seen),
+        repaired_by=ResetMethod(table.repaired_by),
+        resource=table.resource,
+        argv=argv,
+        sql=tuple(table.sql),
+        role=table.role,
+        browser=browser,
     )
 
 

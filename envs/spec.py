@@ -106,9 +106,12 @@ class CallTable(_Table):
 
 class DestructiveTable(_Table):
     """A destructive thing that `env check` does: `run` (shell text), `argv`, `sql`, or in a browser `script` (the body of an async
-    function, run where `visit` leads) and `calls`."""
+    function, run where `visit` leads) and `calls`. It is a leak of the environment's own catalogue, too."""
 
     name: Name
+    what: str = Field("", description="what it leaves behind, for people")
+    seen: Depths = Field("deep", description="the least depth at which a check that follows no reset must see it")
+    repaired_by: Literal["clean", "restore", "rebuild"] = Field("restore", description="the weakest reset that must undo it")
     run: str = ""
     argv: list[Text] = Field(default_factory=list)
     sql: list[Text] = Field(default_factory=list)

@@ -72,9 +72,9 @@ class Trial:
             return _both(verdict, await verifier.check(self._shared.subject(), whole, Depth.DEEP))
 
     @property
-    def replaces(self) -> bool:
-        """True where a reset that was clean leaves a state as good as a new one."""
-        return self._environment.spec.reset.method.replaces
+    def method(self) -> ResetMethod:
+        """By which it resets."""
+        return self._environment.spec.reset.method
 
     async def read(self, depth: Depth) -> Verdict:
         """Read as after a reset in place, where no proof vouches for anything; with whatever runs still running."""

@@ -14,6 +14,7 @@ class Group(StrEnum):
 
     ENVIRONMENTS = "autoclave.environments"
     PROBES = "autoclave.probes"
+    LEAKS = "autoclave.leaks"  # catalogues of planted leaks
     RUNTIMES = "autoclave.runtimes"
     RESOURCES = "autoclave.resources"
     COMMANDS = "autoclave.commands"

@@ -8,26 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from envs.planting import names as lookup
-from probes.leaks import Leak, Needs, ShellLeak, SqlLeak
-from probes.leaks import browser as browser_catalogue
-from probes.leaks import files as files_catalogue
-from probes.leaks import postgres as postgres_catalogue
-from probes.leaks import process as process_catalogue
-from probes.leaks import repo as repo_catalogue
+from probes.leaks import Leak, Needs, ShellLeak, SqlLeak, catalogue
 from probes.leaks.browser import BrowserLeak
 from sandbox.aio import in_thread
 from sandbox.model import NOTHING, DestructiveAction, ResourceSpec
 from sandbox.ports import Environment, Instance
 
-CATALOGUE: Mapping[str, Sequence[Leak]] = {
-    "postgres": postgres_catalogue.LEAKS,
-    "repo": repo_catalogue.LEAKS,
-    "files": files_catalogue.LEAKS,
-    "browser": browser_catalogue.LEAKS,
-    "process": process_catalogue.LEAKS,
-}
+EVERYWHERE = ("process", "network")  # kinds of what every instance has
 _BRACES = re.compile(r"\{([a-z]+)\}")
-_DOLLARS = re.compile(r"\$(FILE|FOLDER)\b")
+_DOLLARS = re.compile(r"\$(FILE|FOLDER|VOLUME)\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,56 +34,83 @@ class Candidate:
     @property
     def shows(self) -> str:
         """The field that must differ, as a shell-style pattern: what else an agent has to do to plant it changes others."""
-        wanted = self.leak.shows if isinstance(self.leak, BrowserLeak) else ""
+        wanted = self.leak.shows if self.leak is not None else "*"
         for name, text in self.names.items():
             wanted = wanted.replace(f"{{{name}}}", text)
-        return wanted or "*"
+        return wanted
+
+
+@dataclass(slots=True)
+class _Sorted:
+    """What was found so far."""
+
+    leaks: Mapping[str, Sequence[Leak]]
+    found: list[Candidate]
+    missing: dict[str, str]
+
+    def add(self, kind: str, resource: str, known: lookup.Names) -> None:
+        for leak in self.leaks.get(kind, ()):
+            name = f"{resource or kind}/{leak.name}"
+            why = _unfit(leak, known)
+            if why:
+                self.missing[name] = why
+            else:
+                found = Candidate(name=name, kind=kind, what=leak.what, leak=leak, resource=resource, names=known)
+                self.found.append(found)
 
 
 async def candidates(environment: Environment, instance: Instance) -> tuple[list[Candidate], dict[str, str]]:
     """Return what can be planted in this environment and, by name, why the rest of its kinds' catalogue cannot."""
-    found: list[Candidate] = []
-    missing: dict[str, str] = {}
-    place = ""
+    out = _Sorted(catalogue(), [], {})
+    agents: lookup.Names = {"PLACE": environment.spec.workdir, "OUTSIDE": lookup.OUTSIDE}
+    trees: list[str] = []
     for resource in environment.spec.resources:
-        known = await _names(resource, instance)
+        known = await _names(resource, instance, of_files=any(isinstance(k, ShellLeak) for k in out.leaks.get(resource.kind, ())))
         if known is None:
             continue
-        if resource.kind in ("repo", "files"):
-            known |= {"PLACE": str(resource.options.get("target", ""))}
-            place = place or known["PLACE"]
-        _sort(resource.kind, resource.name, known, found, missing)
-    _sort("process", "", {"PLACE": place or environment.spec.workdir, "OUTSIDE": lookup.OUTSIDE}, found, missing)
-    return found, missing
+        out.add(resource.kind, resource.name, known)
+        if resource.kind == "container":
+            agents = known
+        elif "PLACE" in known:
+            trees.append(known["PLACE"])
+    for owner, place in (await lookup.of_agent(environment.spec, instance)).items():
+        out.add("files", owner, {"PLACE": place, "OUTSIDE": lookup.OUTSIDE})
+    if trees:
+        agents = {**agents, "PLACE": trees[0]}
+    for kind in EVERYWHERE:
+        out.add(kind, "", {name: text for name, text in agents.items() if name in ("PLACE", "OUTSIDE", "ROOT")})
+    return out.found, out.missing
 
 
 def own(actions: Iterable[DestructiveAction]) -> list[Candidate]:
     """Those that the environment's author wrote down."""
-    return [Candidate(name=a.name, kind="own", what="of the environment's own", action=a) for a in actions]
+    return [Candidate(name=a.name, kind="own", what=a.what or "of the environment's own", action=a) for a in actions]
 
 
-async def _names(resource: ResourceSpec, instance: Instance) -> lookup.Names | None:
-    if resource.kind == "postgres":
-        role = str(resource.options.get("role", "agent"))
-        return await lookup.of_database(instance.subject().endpoint(resource.name), role=role)
-    if resource.kind in ("repo", "files"):
-        return await in_thread(lookup.of_tree, instance.subject().tree(resource.name))
-    return lookup.of_browser(resource) if resource.kind == "browser" else None
+async def _names(resource: ResourceSpec, instance: Instance, *, of_files: bool) -> lookup.Names | None:
+    match resource.kind:
+        case "postgres":
+            role = str(resource.options.get("role", "agent"))
+            return await lookup.of_database(instance.subject().endpoint(resource.name), role=role)
+        case "browser":
+            return lookup.of_browser(resource)
+        case "container":
+            return await lookup.of_container(resource, instance)
+    target = resource.options.get("target")
+    if not of_files or not isinstance(target, str):
+        return None
+    return {**await in_thread(lookup.of_tree, instance.subject().tree(resource.name)), "PLACE": target}
 
 
-def _sort(kind: str, resource: str, known: lookup.Names, found: list[Candidate], missing: dict[str, str]) -> None:
-    for leak in CATALOGUE[kind]:
-        name = f"{resource or kind}/{leak.name}"
-        wanted = _wanted(leak) - {*known, "window"}
-        library = leak.needs_library if isinstance(leak, SqlLeak) else ""
-        if leak.needs is Needs.ROOT:
-            missing[name] = "nobody is root of the machine in a sandbox"
-        elif library and library not in known.get("libraries", ""):
-            missing[name] = f"the server does not load {library}"
-        elif wanted:
-            missing[name] = f"it has no {', no '.join(sorted(w.lower() for w in wanted))} to plant it in"
-        else:
-            found.append(Candidate(name=name, kind=kind, what=leak.what, leak=leak, resource=resource, names=known))
+def _unfit(leak: Leak, known: lookup.Names) -> str:
+    """Say why a leak cannot be planted here, nothing where it can."""
+    wanted = _wanted(leak) - {*known, "window"}
+    library = leak.needs_library if isinstance(leak, SqlLeak) else ""
+    if leak.needs is Needs.ROOT and "ROOT" not in known:
+        return "the agent is not root of this container" if "CONTAINER" in known else "nobody is root of the machine in a sandbox"
+    if library and library not in known.get("libraries", ""):
+        return f"the server does not load {library}"
+    return f"it has no {', no '.join(sorted(w.lower() for w in wanted))} to plant it in" if wanted else ""
 
 
 def _wanted(leak: Leak) -> set[str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 import psycopg
 
-from sandbox.model import ResourceSpec
-from sandbox.ports import Tree
+from sandbox.errors import InstanceLost
+from sandbox.model import EnvironmentSpec, ResourceSpec
+from sandbox.ports import Instance, Tree
+from sandbox.ports.container import HasContainers
 
 Names = dict[str, str]
 OUTSIDE = "/tmp/autoclave-outside"  # beside what an environment keeps, in the sandbox of whoever plants
@@ -51,6 +54,31 @@ _FURTHER = {
     "database": "select quote_ident(current_database())",
     "libraries": "select current_setting('shared_preload_libraries')",
 }
+# Places of a container that its user may change, harmless ones first, with nothing but what every shell has: `d` a directory, `f` a
+# file in one. A container that was just restored is asked, so that its answers are the image's.
+_PLACES = """
+home=${HOME%/}
+for d in "$home" "$PWD" /var/lib/* /opt/* /opt /srv/* /srv /usr/local/* /etc/* /etc /var/tmp; do
+  [ -n "$d" ] && [ "$d" != / ] && [ -d "$d" ] && [ ! -h "$d" ] && [ -w "$d" ] && [ -x "$d" ] && echo "d $d"
+done
+for f in "$home"/* "$PWD"/* /var/lib/*/* /opt/*/* /srv/*/* /usr/local/*/* /etc/*.conf /etc/*/* /etc/*; do
+  [ -f "$f" ] && [ ! -h "$f" ] && [ -s "$f" ] && [ -w "$f" ] && [ -w "${f%/*}" ] && echo "f $f"
+done
+[ ! -w /etc ] || echo root
+"""
+
+
+# Without them nothing would start any more.
+_SYSTEMS = (
+    "/etc/passwd*",
+    "/etc/group*",
+    "/etc/*shadow*",
+    "/etc/ld.so*",
+    "/etc/hosts",
+    "/etc/hostname",
+    "/etc/resolv.conf",
+    "*.so*",
+)
 
 
 async def of_database(address: str, *, role: str) -> Names:
@@ -80,6 +108,47 @@ def of_tree(tree: Tree) -> Names:
     inside = [e.path.rpartition("/")[0] for e in files if "/" in e.path]
     if inside:
         names["FOLDER"] = inside[0]
+    return names
+
+
+async def of_agent(spec: EnvironmentSpec, instance: Instance) -> Names:
+    """Return the agent's own directories, where no resource lies there, by the name of who reads them."""
+    said = (await instance.run(["/bin/sh", "-c", 'echo "$HOME"'], limit_s=30)).stdout.decode().strip()
+    taken = {r.name for r in spec.resources}
+    found: Names = {}
+    for owner, place in (("home", said), ("workspace", spec.workdir)):
+        try:
+            instance.subject().tree(f"agent-{owner}" if owner in taken else owner)
+        except (InstanceLost, LookupError):
+            continue
+        found[f"agent-{owner}" if owner in taken else owner] = place
+    return found
+
+
+async def of_container(resource: ResourceSpec, instance: Instance) -> Names:
+    """Ask the container for places of its image that the agent may change, and its engine for volumes. What its server changes by
+    itself is left out, and so is what the system keeps there."""
+    names: Names = {"CONTAINER": resource.name, "PLACE": "/", "OUTSIDE": OUTSIDE}
+    subject = instance.subject()
+    assert isinstance(subject, HasContainers)
+    view = subject.container(resource.name)
+    mounts = [line.rsplit(" ", 2) for line in (await view.state()).mounts]
+    volumes = [target for target, kind, mode in mounts if kind == "volume" and mode == "rw"]
+    taken = {*(target for target, _, _ in mounts), *map(str, resource.options.get("tmpfs", ()))}
+    changed = await view.changes(contents=False)
+    if volumes:
+        names["VOLUME"] = volumes[0]
+    said = (await instance.run(["/bin/sh", "-c", _PLACES], limit_s=30)).stdout.decode(errors="surrogateescape")
+    for line in said.splitlines():
+        kind, _, path = line.partition(" ")
+        if kind == "root":
+            names["ROOT"] = "yes"
+        elif not any(f"{path}/".startswith(f"{place.rstrip('/')}/") for place in taken) and path not in changed:
+            if kind == "d":
+                names.setdefault("OUTSIDE_IMAGE", path)
+            elif not any(fnmatchcase(path, pattern) for pattern in _SYSTEMS):
+                names.setdefault("FILE", path)
+    names["OUTSIDE"] = names["PLACE"] = names.pop("OUTSIDE_IMAGE", OUTSIDE)
     return names
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ from envs.planting.candidates import Candidate
 from envs.planting.names import OUTSIDE
 from probes.leaks import Needs, ShellLeak, SqlLeak
 from probes.leaks.browser import BrowserLeak
-from sandbox.errors import AutoclaveError
+from sandbox.errors import AutoclaveError, InstanceLost
 from sandbox.model import BrowserAction
 from sandbox.ports import Instance
 
@@ -68,13 +68,22 @@ async def _connect(address: str, **changes: Any) -> psycopg.AsyncConnection[Any]
 async def _shell(instance: Instance, candidate: Candidate, leak: ShellLeak) -> str | None:
     # A repository of ours is made without git's templates: directories that a leak writes into are made with it.
     missing = " ".join(d for d in (".git/hooks", ".git/info", ".git/objects/info") if f"{d}/" in leak.shell)
-    script = f'mkdir -p "$OUTSIDE" && cd "$PLACE" && mkdir -p "$OUTSIDE" {missing} && {{ {leak.shell}\n}}'
+    needed = "".join(_needed(words.split("|")) for words in leak.programs)
+    script = f'{needed}mkdir -p "$OUTSIDE" && cd "$PLACE" && mkdir -p "$OUTSIDE" {missing} && {{ {leak.shell}\n}}'
     author = {f"GIT_{who}_{what}": "planter" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    result = await instance.run(["/bin/sh", "-c", script], env={**author, **candidate.names}, limit_s=LIMIT_S)
-    if result.exit_code == 0:
+    try:
+        result = await instance.run(["/bin/sh", "-c", script], env={**author, **candidate.names}, limit_s=LIMIT_S)
+    except InstanceLost:
+        return None  # that is what it left
+    if result.exit_code == 0 or not await instance.alive():
         return None
     said = (result.stderr or result.stdout).decode(errors="replace").strip().splitlines()
     return said[-1][:160] if said else f"exit {result.exit_code}"
+
+
+def _needed(programs: Sequence[str]) -> str:
+    there = " || ".join(f"command -v {program} >/dev/null" for program in programs)
+    return f"{{ {there}; }} || {{ echo 'there is no {' and no '.join(programs)}' >&2; exit 127; }}\n"
 
 
 async def _browse(instance: Instance, candidate: Candidate, leak: BrowserLeak) -> None:

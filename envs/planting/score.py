@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from envs.planting.candidates import Candidate
 from envs.planting.plant import plant
 from envs.trial import Trial
 from sandbox.errors import AutoclaveError
-from sandbox.model import Depth, Verdict
+from sandbox.model import Depth, ResetMethod, Verdict
 
 log = logging.getLogger(__name__)
 Say = Callable[[str], None]
@@ -23,16 +24,21 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one planted leak. `seen` is the least depth at which a check in place sees it, None where none did; `left`
-    what still differs after the reset, or why that failed; `refused` why it could not be planted."""
+    """What became of one planted leak. `seen` is the least depth at which a check in place sees it (None where none did), `probes`
+    those that did; `left` what still differs after the reset, at the least depth `left_at`, or why that failed; `refused` why it
+    could not be planted."""
 
     name: str
     kind: str
     what: str
     declared: Depth | None
+    repaired_by: ResetMethod
+    needs: str = ""
     seen: Depth | None = None
+    probes: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     left: str = ""
+    left_at: Depth | None = None
     refused: str = ""
     blind: str = ""  # why no probe can see it, where none can
 
@@ -41,10 +47,14 @@ class Outcome:
             "name": self.name,
             "kind": self.kind,
             "what": self.what,
+            "needs": self.needs,
             "declared": self.declared,
+            "repaired_by": self.repaired_by.value,
             "seen": self.seen,
+            "probes": list(self.probes),
             "fields": list(self.fields),
             "left": self.left,
+            "left_at": self.left_at,
             "refused": self.refused,
             "blind": self.blind,
         }
@@ -54,6 +64,7 @@ class Outcome:
 class ProbeScore:
     """How many planted leaks the probes saw before a reset, and how many the reset undid."""
 
+    method: ResetMethod = ResetMethod.RESTORE
     outcomes: tuple[Outcome, ...] = ()
     inapplicable: Mapping[str, str] = field(default_factory=dict)
     false_alarms: tuple[str, ...] = ()  # fields that differ after a reset of a state that nobody touched
@@ -94,19 +105,33 @@ class ProbeScore:
         return tuple(o.name for o in self._planted if o.left)
 
     @property
+    def broken(self) -> tuple[str, ...]:
+        """Those that the reset left although it is strong enough that it must undo them."""
+        rank = list(ResetMethod).index
+        return tuple(o.name for o in self._planted if o.left and rank(self.method) >= rank(o.repaired_by))
+
+    @property
     def share(self) -> float:
         return self.caught / self.planted if self.planted else 0.0
 
+    def alone(self, probe: str) -> tuple[str, ...]:
+        """The leaks that this probe saw and no other: what would be missed without it."""
+        return tuple(o.name for o in self._visible if o.probes == (probe,))
+
     def as_json(self) -> dict[str, Any]:
+        probes = sorted({name for o in self._visible for name in o.probes})
         return {
+            "method": self.method.value,
             "planted": self.planted,
             "caught": self.caught,
             "repaired": self.repaired,
             "missed": list(self.missed),
             "late": list(self.late),
             "left": list(self.left),
+            "broken": list(self.broken),
             "share": round(self.share, 4),
             "false_alarms": list(self.false_alarms),
+            "only_seen_by": {name: len(self.alone(name)) for name in probes},
             "refused": {o.name: o.refused for o in self.outcomes if o.refused},
             "inapplicable": dict(self.inapplicable),
             "sample": {"of": self.of, "seed": self.seed} if self.seed is not None else None,
@@ -137,8 +162,9 @@ async def survey(
         if not fresh:
             await trial.renew()
         outcomes.append(await _one(trial, candidate, noise))
-        fresh = trial.replaces and not outcomes[-1].left and not outcomes[-1].refused
+        fresh = trial.method.replaces and not outcomes[-1].left and not outcomes[-1].refused
     return ProbeScore(
+        method=trial.method,
         outcomes=tuple(outcomes),
         inapplicable=inapplicable,
         false_alarms=tuple(sorted(noise)),
@@ -158,40 +184,69 @@ async def _noise(trial: Trial) -> frozenset[str]:
 
 
 async def _one(trial: Trial, candidate: Candidate, noise: frozenset[str]) -> Outcome:
-    leak = candidate.leak
-    outcome = Outcome(
-        name=candidate.name,
-        kind=candidate.kind,
-        what=candidate.what,
-        declared=leak.seen if leak is not None else Depth.DEEP,
-        blind=leak.blind if leak is not None and leak.seen is None else "",
-    )
+    outcome = _declared(candidate)
     async with AsyncExitStack() as held:
         if refused := await plant(trial.instance, candidate, held):
             return replace(outcome, refused=refused)
-        seen, fields = await _seen(trial, candidate.shows)
-        return replace(outcome, seen=seen, fields=fields, left=await _left(trial, noise))
+        seen = await _seen(trial, candidate.shows, outcome)
+        return await _left(trial, noise, seen)
 
 
-async def _seen(trial: Trial, shows: str) -> tuple[Depth | None, tuple[str, ...]]:
-    """As a check that follows no replacement sees it, in a field that `shows` matches: quick first, then deep."""
+def _declared(candidate: Candidate) -> Outcome:
+    leak, action = candidate.leak, candidate.action
+    if leak is None:
+        assert action is not None
+        declared, repaired_by = action.seen, action.repaired_by
+        needs = f"role {action.role}" if action.role else ""
+        return Outcome(
+            name=candidate.name, kind=candidate.kind, what=candidate.what, declared=declared, repaired_by=repaired_by, needs=needs
+        )
+    return Outcome(
+        name=candidate.name,
+        kind=candidate.kind,
+        what=candidate.what,
+        declared=leak.seen,
+        repaired_by=leak.repaired_by,
+        needs=leak.needs.value,
+        blind=leak.blind if leak.seen is None else "",
+    )
+
+
+async def _seen(trial: Trial, shows: str, outcome: Outcome) -> Outcome:
+    """As a check that follows no replacement sees it, in a field that `shows` matches: at which depth, and by which probes."""
+    found: dict[Depth, set[str]] = {}
     for depth in (Depth.QUICK, Depth.DEEP):
         try:
-            found = {name for name in differences(await trial.read(depth)) if fnmatchcase(name.partition("/")[2], shows)}
+            verdict = await trial.read(depth)
         except AutoclaveError as error:  # it ended the instance, which nobody can overlook
-            return depth, (error.message.splitlines()[0][:160],)
-        if found:
-            return depth, tuple(sorted(found)[:_SHOWN])
-    return None, ()
+            return replace(outcome, seen=_first(found) or depth, fields=(error.message.splitlines()[0][:160],))
+        found[depth] = {name for name in differences(verdict) if fnmatchcase(_field(name), shows)}
+    first = _first(found)
+    if first is None:
+        return outcome
+    every = found[Depth.QUICK] | found[Depth.DEEP]
+    probes = tuple(sorted({re.split("[/:]", name, maxsplit=1)[0] for name in every}))
+    return replace(outcome, seen=first, probes=probes, fields=tuple(sorted(found[first])[:_SHOWN]))
 
 
-async def _left(trial: Trial, noise: frozenset[str]) -> str:
+def _first(found: Mapping[Depth, set[str]]) -> Depth | None:
+    return next((depth for depth, names in found.items() if names), None)
+
+
+def _field(name: str) -> str:
+    return name.partition("/")[2]
+
+
+async def _left(trial: Trial, noise: frozenset[str], outcome: Outcome) -> Outcome:
     try:
         await trial.reset()
-        left = sorted(differences(await trial.look()) - noise)
+        verdict = await trial.look()
     except (AutoclaveError, OSError, TimeoutError) as error:
-        return f"the reset fails: {' '.join(str(error).split())[:160]}"
-    return ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
+        return replace(outcome, left=f"the reset fails: {' '.join(str(error).split())[:160]}")
+    left = sorted(differences(verdict) - noise)
+    depths = {m.depth for m in verdict.mismatches if f"{m.probe}/{m.field}" in left}
+    text = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
+    return replace(outcome, left=text, left_at=(Depth.QUICK if Depth.QUICK in depths else Depth.DEEP) if left else None)
 
 
 def differences(verdict: Verdict) -> set[str]:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from probes.leaks.catalogue import Catalogue
 from probes.leaks.leak import Leak
-from sandbox.model import Depth
+from sandbox.model import Depth, ResetMethod
 
 _DB = """
 const opening = indexedDB.open('planted', 1);
@@ -26,13 +27,13 @@ class BrowserLeak(Leak):
     """Planted in the first tab, which has the focus: it is led to `visit`, then `script` (the body of an async function) runs there
     as after a click of the user, then `calls` of the protocol are made (those that begin with `page:` in the tab's session).
 
-    `shows` is the field that must differ, as a shell-style pattern: the visit alone changes others.
+    `shows` is always given: the visit alone changes other fields.
 
     Names in braces stand for things of the environment: {origin} and {other} (two of its sites), {cookie} (a cookie of golden's
     for the first one, with {domain}), {item} (a key of golden's local storage there), {window} (the first tab's, a number).
     """
 
-    shows: str = ""
+    repaired_by: ResetMethod = ResetMethod.RESTORE  # a browser's state is never cleaned in place
     visit: str = "{origin}/"
     script: str = ""
     calls: tuple[tuple[str, Mapping[str, Any]], ...] = ()
@@ -335,3 +336,4 @@ UNSEEN = (
     ),
 )
 LEAKS: tuple[BrowserLeak, ...] = (*COOKIES, *OPEN, *STORED, *SETTINGS_OF_THE_BROWSER, *UNSEEN)
+CATALOGUE = Catalogue(kind="browser", leaks=LEAKS)

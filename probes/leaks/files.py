@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from probes.leaks.catalogue import Catalogue
 from probes.leaks.leak import Needs, ShellLeak
 
 LEAKS: tuple[ShellLeak, ...] = (
@@ -31,6 +32,13 @@ LEAKS: tuple[ShellLeak, ...] = (
     ShellLeak(name="link-for-file", what="a link in the place of a file", shell='mv "$FILE" planted && ln -s planted "$FILE"'),
     ShellLeak(name="hard-link", what="a second name of a file", shell='ln "$FILE" planted'),
     ShellLeak(name="fifo", what="a named pipe", shell="mkfifo planted"),
+    ShellLeak(
+        name="socket-file",
+        what="the file of a socket that nobody serves",
+        programs=("python3|perl",),
+        shell="if command -v python3 >/dev/null; then python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"planted\")'; "
+        "else perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, pack_sockaddr_un(\"planted\")) or die'; fi",
+    ),
     ShellLeak(name="empty-directory", what="an empty directory", shell="mkdir planted"),
     ShellLeak(name="odd-name", what="a file with a line break in its name", shell="touch \"$(printf 'a\\nb')\""),
     ShellLeak(name="sparse-tail", what="a file grown by a hole", shell='truncate -s +4096 "$FILE"'),
@@ -43,3 +51,4 @@ LEAKS: tuple[ShellLeak, ...] = (
         shell='rm -r "$FOLDER" && mkdir "$FOLDER" && echo x > "$FOLDER/planted"',
     ),
 )
+CATALOGUE = Catalogue(kind="files", leaks=LEAKS)

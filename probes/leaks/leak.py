@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sandbox.model import Depth
+from sandbox.model import Depth, ResetMethod
 
 
 class Needs(StrEnum):
@@ -19,12 +19,15 @@ class Needs(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leak:
     """One entry of the catalogue. `seen` is the depth at which a check that follows no reset (in place) must see it; None where
-    no probe can, with the reason in `blind`."""
+    no probe can, with the reason in `blind`. `repaired_by` is the weakest reset of ours that must undo it: `clean` also means
+    restore and rebuild. `shows` is the field that must differ, as a shell-style pattern, where planting changes others as well."""
 
     name: str
     what: str
     needs: Needs = Needs.OWNER
     seen: Depth | None = Depth.QUICK
+    repaired_by: ResetMethod = ResetMethod.CLEAN
+    shows: str = "*"
     blind: str = ""
 
 
@@ -49,6 +52,8 @@ class SqlLeak(Leak):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellLeak(Leak):
     """Planted by shell text, run with the state directory as its working directory, `$FILE` naming a file in it (a tracked one, in
-    a repository), `$FOLDER` a directory with files and `$OUTSIDE` a directory beside it."""
+    a repository), `$FOLDER` a directory with files, `$OUTSIDE` a directory beside it and `$VOLUME` a container's volume.
+    `programs` are those that it cannot do without; of `a|b` one is enough."""
 
     shell: str
+    programs: tuple[str, ...] = ()

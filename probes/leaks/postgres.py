@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from probes.leaks.catalogue import Catalogue
 from probes.leaks.leak import Needs, SqlLeak
 from probes.leaks.postgres_objects import OBJECTS
-from sandbox.model import Depth
+from sandbox.model import Depth, ResetMethod
 
 ROWS = (
     SqlLeak(name="row-insert", what="one row more", sql=("insert into {table} ({column}) values ('planted')",)),
@@ -61,19 +62,36 @@ ROWS = (
     ),
 )
 ROLES_AND_SETTINGS = (
-    SqlLeak(name="role", what="a role that may log in", needs=Needs.SUPERUSER, sql=("create role planted login password 'x'",)),
-    SqlLeak(name="role-password", what="the agent's own password", sql=("alter role {role} password 'planted'",)),
     SqlLeak(
-        name="role-nologin", what="a role that may no longer log in", needs=Needs.SUPERUSER, sql=("alter role {role} nologin",)
+        name="role",
+        repaired_by=ResetMethod.RESTORE,
+        what="a role that may log in",
+        needs=Needs.SUPERUSER,
+        sql=("create role planted login password 'x'",),
+    ),
+    SqlLeak(
+        name="role-password",
+        repaired_by=ResetMethod.RESTORE,
+        what="the agent's own password",
+        sql=("alter role {role} password 'planted'",),
+    ),
+    SqlLeak(
+        name="role-nologin",
+        repaired_by=ResetMethod.RESTORE,
+        what="a role that may no longer log in",
+        needs=Needs.SUPERUSER,
+        sql=("alter role {role} nologin",),
     ),
     SqlLeak(
         name="role-membership",
+        repaired_by=ResetMethod.RESTORE,
         what="a membership in a role that reads everything",
         needs=Needs.SUPERUSER,
         sql=("grant pg_read_all_data to {role}",),
     ),
     SqlLeak(
         name="role-setting",
+        repaired_by=ResetMethod.RESTORE,
         what="a search path for every later session of a role",
         sql=("alter role {role} set search_path = planted",),
     ),
@@ -104,6 +122,7 @@ ROLES_AND_SETTINGS = (
     ),
     SqlLeak(
         name="parameter-privilege",
+        repaired_by=ResetMethod.RESTORE,
         what="the right to set a parameter",
         needs=Needs.SUPERUSER,
         sql=("grant set on parameter log_statement to {role}",),
@@ -116,9 +135,16 @@ ROLES_AND_SETTINGS = (
     SqlLeak(name="database-limit", what="a limit on connections", sql=("alter database {database} connection limit 3",)),
     SqlLeak(name="database", what="another database", needs=Needs.SUPERUSER, sql=("create database planted",)),
     SqlLeak(name="database-comment", what="a comment on the database", sql=("comment on database {database} is 'planted'",)),
-    SqlLeak(name="role-comment", what="a comment on a role", needs=Needs.SUPERUSER, sql=("comment on role {role} is 'planted'",)),
+    SqlLeak(
+        name="role-comment",
+        repaired_by=ResetMethod.RESTORE,
+        what="a comment on a role",
+        needs=Needs.SUPERUSER,
+        sql=("comment on role {role} is 'planted'",),
+    ),
     SqlLeak(
         name="template1",
+        repaired_by=ResetMethod.RESTORE,
         what="a table in the template of every later database",
         needs=Needs.SUPERUSER,
         database="template1",
@@ -126,6 +152,7 @@ ROLES_AND_SETTINGS = (
     ),
     SqlLeak(
         name="postgres-database",
+        repaired_by=ResetMethod.RESTORE,
         what="a table in the maintenance database",
         needs=Needs.SUPERUSER,
         database="postgres",
@@ -133,6 +160,7 @@ ROLES_AND_SETTINGS = (
     ),
     SqlLeak(
         name="tablespace",
+        repaired_by=ResetMethod.RESTORE,
         what="a tablespace outside the data directory",
         needs=Needs.SUPERUSER,
         sql=("create tablespace planted location '{outside}'",),
@@ -194,6 +222,7 @@ SESSIONS_AND_SLOTS = (
     ),
     SqlLeak(
         name="replication-origin",
+        repaired_by=ResetMethod.RESTORE,
         what="a replication origin",
         needs=Needs.SUPERUSER,
         sql=("select pg_replication_origin_create('planted')",),
@@ -206,6 +235,7 @@ SESSIONS_AND_SLOTS = (
     ),
     SqlLeak(
         name="subscription",
+        repaired_by=ResetMethod.RESTORE,
         what="a subscription to another server",
         needs=Needs.SUPERUSER,
         sql=(
@@ -223,6 +253,7 @@ SESSIONS_AND_SLOTS = (
 FILES = (
     SqlLeak(
         name="file-in-data-directory",
+        repaired_by=ResetMethod.RESTORE,
         what="a file in the data directory",
         needs=Needs.SUPERUSER,
         sql=("copy (select 1) to '{data}/planted.txt'",),
@@ -242,6 +273,7 @@ FILES = (
     ),
     SqlLeak(
         name="access-rules",
+        repaired_by=ResetMethod.RESTORE,
         what="the rules of who may connect",
         needs=Needs.SUPERUSER,
         sql=("copy (select 'local all all trust') to '{data}/pg_hba.conf'",),
@@ -255,4 +287,15 @@ FILES = (
         sql=("copy (select 1) to program 'cat > {outside}/planted.txt'",),
     ),
 )
-LEAKS: tuple[SqlLeak, ...] = (*ROWS, *ROLES_AND_SETTINGS, *SESSIONS_AND_SLOTS, *OBJECTS, *FILES)
+PROGRAMS = (
+    SqlLeak(
+        name="server-process",
+        what="a program of the server that goes on",
+        needs=Needs.SUPERUSER,
+        repaired_by=ResetMethod.RESTORE,
+        shows="process/server *",
+        sql=("copy (select 1) to program 'setsid sleep 600 >/dev/null 2>&1 </dev/null & sleep 0.1'",),
+    ),
+)
+LEAKS: tuple[SqlLeak, ...] = (*ROWS, *ROLES_AND_SETTINGS, *SESSIONS_AND_SLOTS, *OBJECTS, *FILES, *PROGRAMS)
+CATALOGUE = Catalogue(kind="postgres", leaks=LEAKS)

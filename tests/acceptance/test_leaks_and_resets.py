@@ -20,6 +20,7 @@ from envs.check import baseline
 from envs.environment import define
 from probes.leaks import Leak, Needs, ShellLeak, SqlLeak
 from probes.leaks import files as files_catalogue
+from probes.leaks import network as network_catalogue
 from probes.leaks import postgres as postgres_catalogue
 from probes.leaks import process as process_catalogue
 from probes.leaks import repo as repo_catalogue
@@ -88,6 +89,12 @@ SAMPLE_DATABASE = (
     "advisory-lock",
     "shadowing-function",
     "file-in-data-directory",
+)
+SHELL = (
+    ("code", repo_catalogue.LEAKS),
+    ("home", files_catalogue.LEAKS),
+    ("process", process_catalogue.LEAKS),
+    ("network", network_catalogue.LEAKS),
 )
 SAMPLE_SHELL = ("hook", "stash", "import-hook", "background-process")
 
@@ -307,6 +314,8 @@ def judge(outcomes: Sequence[Outcome]) -> list[str]:
             continue
         if outcome.leak.seen is not None and not outcome.seen:
             wrong.append(f"{name} was not seen at deep with no reset done")
+        if outcome.leak.repaired_by is ResetMethod.CLEAN and outcome.after.get(ResetMethod.CLEAN, "gone") != "gone":
+            wrong.append(f"{name} after clean, which must repair it: {outcome.after[ResetMethod.CLEAN]}")
         if outcome.after[ResetMethod.RESTORE] != "gone":
             wrong.append(f"{name} after restore: {outcome.after[ResetMethod.RESTORE]}")
     return wrong
@@ -370,7 +379,7 @@ async def test_a_sample_of_database_leaks(settings: Settings, nothing_left: None
 
 
 async def test_a_sample_of_leaks_in_files_and_processes(settings: Settings, nothing_left: None, passable_dir: Path) -> None:
-    catalogues = (("code", repo_catalogue.LEAKS), ("home", files_catalogue.LEAKS), ("process", process_catalogue.LEAKS))
+    catalogues = SHELL
     wanted: list[tuple[str, Leak]] = [(kind, leak) for kind, leaks in catalogues for leak in leaks if leak.name in SAMPLE_SHELL]
     async with opened(tree(passable_dir), passable_dir, settings) as world:
         outcomes = [await world.survey(leak, kind, [ResetMethod.HOOK, ResetMethod.RESTORE]) for kind, leak in wanted]
@@ -402,7 +411,7 @@ async def test_every_leak_that_postgresql_allows(
 async def test_every_leak_in_repositories_files_and_processes(
     settings: Settings, nothing_left: None, passable_dir: Path, resets_page: Any, tally: Any
 ) -> None:
-    wanted = chosen(("code", repo_catalogue.LEAKS), ("home", files_catalogue.LEAKS), ("process", process_catalogue.LEAKS))
+    wanted = chosen(*SHELL)
     async with opened(tree(passable_dir), passable_dir, settings) as world:
         outcomes = await everything(world, wanted, METHODS)
         await rebuilt(world, wanted, outcomes)

@@ -31,7 +31,7 @@ async def test_leaks_in_a_repository_are_seen_and_repaired(tmp_path: Path, setti
     skeleton.write("desk", kind="repo", directory=tmp_path / "desk")
     environment = load(tmp_path / "desk")
     repo = next(r.name for r in environment.spec.resources if r.kind == "repo")
-    names = (f"{repo}/stash", f"{repo}/hook", "process/background-process", "process/tcp-listener")
+    names = (f"{repo}/stash", f"{repo}/hook", "process/background-process", "network/tcp-listener")
 
     whole = await scored(environment, settings, *names)
 

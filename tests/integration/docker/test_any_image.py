@@ -27,7 +27,7 @@ from sandbox.settings import Settings
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 CACHE = NamespaceId("cache-1")
-BOTH = ("edit", "background-process", "volume-file", "restart")
+BOTH = ("edit", "unmarked-process", "volume-file", "restart")
 
 
 def cache(image: str, **tables: Any) -> envs.LoadedEnvironment:
