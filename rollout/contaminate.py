@@ -15,6 +15,7 @@ from typing import Any, cast
 from envs import LoadedEnvironment
 from envs.demo.agents import LEAKS, Leak
 from rollout.running.draft import Draft
+from sandbox.actions import open_actions
 from sandbox.clock import SystemClock
 from sandbox.errors import AutoclaveError
 from sandbox.model import NamespaceId, ResetMethod, Snapshot
@@ -96,7 +97,8 @@ async def open_leaky_pool(
     """Open a pool of one environment under its hook, which misses what the contaminator leaves and nothing else. Raises
     EnvironmentInvalid for an environment without a hook."""
     hooked = environment.with_reset(ResetMethod.HOOK)
-    async with machinery(settings) as (runtime, ledger):
+    recorder = open_actions(settings.actions, budget_mb=settings.actions_mb)
+    async with machinery(settings) as (runtime, ledger), recorder as actions:
         leaky = cast("Runtime", LeakyRuntime(runtime, contaminator.marked))
-        async with Pool([hooked], ledger=ledger, runtime=leaky, clock=SystemClock(), size=size) as pool:
+        async with Pool([hooked], ledger=ledger, runtime=leaky, clock=SystemClock(), size=size, actions=actions) as pool:
             yield pool, hooked

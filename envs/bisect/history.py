@@ -9,7 +9,7 @@ from typing import Any
 from envs.bisect.search import Segment
 from sandbox.actions import Recording, read
 from sandbox.errors import AutoclaveError, EnvironmentInvalid
-from sandbox.model import ResetMethod, TrajectoryId
+from sandbox.model import Depth, ResetMethod, TrajectoryId
 from sandbox.ports import Ledger
 from sandbox.settings import Settings
 
@@ -25,7 +25,7 @@ class History:
     digest: str
     namespace: str
     method: ResetMethod | None  # that of the reset which the check followed
-    sought: tuple[str, ...]
+    sought: Mapping[str, Depth]  # and the depth at which each is read
     segments: tuple[Segment, ...]
     suspects: int
     gaps: Mapping[str, tuple[str, ...]]
@@ -48,7 +48,7 @@ async def history(name: str, ledger: Ledger, settings: Settings) -> History:
         digest=found["environment_digest"],
         namespace=found["namespace"],
         method=ResetMethod(leases[-1]["method"]) if leases and leases[-1]["method"] else None,
-        sought=tuple(f"{m['probe']}/{m['field']}" for m in found["mismatches"]),
+        sought={f"{m['probe']}/{m['field']}": Depth(m["depth"]) for m in found["mismatches"]},
         segments=tuple(_segment(lease, recordings[lease["trajectory"]]) for lease in leases),
         suspects=sum(lease["suspect"] for lease in leases),
         gaps={lease["trajectory"]: gaps for lease in leases if (gaps := _gaps(lease, recordings[lease["trajectory"]]))},

@@ -14,6 +14,7 @@ from envs.bisect.search import Budget, Found, Search, Sought
 from envs.check import baseline
 from sandbox.clock import SystemClock
 from sandbox.errors import EnvironmentInvalid
+from sandbox.model import Depth, ResetMethod
 from sandbox.pool.members import StartState
 from sandbox.ports import Environment, Ledger, Runtime
 
@@ -44,7 +45,7 @@ async def bisect(
     report = BisectReport(
         history=history,
         method=environment.spec.reset.method,
-        sought=tuple(patterns) or history.sought,
+        sought=tuple(patterns or history.sought),
         account=judge.account,
         gaps=history.gaps,
     )
@@ -91,13 +92,20 @@ def _starts(environment: Environment, runtime: Runtime, ledger: Ledger) -> Calla
 async def _reproduce(report: BisectReport, found: Found, judge: Replayer, sought: Sought, say: Say) -> None:
     """Make the shortest history one entry of the catalogue, and try that alone in a fresh namespace."""
     last = found.plan[-1]
-    comment = [
-        f"Found by `autoclave bisect {report.history.quarantine}`: left by trajectory {last.trajectory},"
-        f" action {last.actions[-1].number}, under reset {report.method}.",
-        f"Differs afterwards: {_shown(found.fields)}",
-    ]
-    actions = [action for segment in found.plan for action in segment.actions]
-    report.entry = reproduction.entry(actions, fields=found.fields, comment=comment)
+    seen = Depth.QUICK if Depth.QUICK in {report.history.sought.get(name) for name in found.fields} else Depth.DEEP
+    report.entry = reproduction.entry(
+        [action for segment in found.plan for action in segment.actions],
+        fields=found.fields,
+        about={
+            "what": f"left by an agent: {_shown(found.fields)}",
+            "seen": seen.value,
+            **({"repaired_by": ResetMethod.REBUILD.value} if report.method.replaces else {}),
+        },
+        comment=(
+            f"Found by `autoclave bisect {report.history.quarantine}`: left by trajectory {last.trajectory},"
+            f" action {last.actions[-1].number}, under reset {report.method}.",
+        ),
+    )
     if report.entry is not None:
         say("its reproduction, alone")
         refused, report.entry_leaves = await judge.alone(report.entry.action, last.task, sought)

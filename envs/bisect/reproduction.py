@@ -25,6 +25,7 @@ from sandbox.model import DestructiveAction
 
 SHELL = ("/bin/sh", "sh", "/usr/bin/sh")
 LONGEST = 100_000  # bytes: one argument of a command has at most 128 KiB
+_WORDS = 24  # of 40 characters that a name may have
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -51,8 +52,10 @@ class Entry:
         return "\n".join((*lines, "[[destructive]]", *keys)) + "\n"
 
 
-def entry(actions: Sequence[RecordedAction], *, fields: Iterable[str], comment: Sequence[str]) -> Entry | None:
-    """Join the actions into one act; None where that is longer than a command may be, or no text."""
+def entry(
+    actions: Sequence[RecordedAction], *, fields: Iterable[str], about: Mapping[str, str], comment: Sequence[str]
+) -> Entry | None:
+    """Join the actions into one act; None where that is longer than a command may be, or no text. `about` are further keys."""
     run = _run(actions)
     try:
         longest = max(len(str(value).encode()) for value in run.values())
@@ -60,7 +63,7 @@ def entry(actions: Sequence[RecordedAction], *, fields: Iterable[str], comment: 
         return None
     if longest > LONGEST:
         return None
-    table = {"name": _name(fields, run), **run}
+    table = {"name": _name(fields, run), **about, **run}
     return Entry(table=table, comment=tuple(comment))
 
 
@@ -81,9 +84,10 @@ def append(made: Entry, path: Path) -> None:
 def _run(actions: Sequence[RecordedAction]) -> dict[str, Any]:
     only = actions[0] if len(actions) == 1 else None
     if only is not None and only.kind is ActionKind.RUN and not (only.stdin or only.env or only.cwd or only.exit_code):
-        if len(only.argv) == 3 and only.argv[0] in SHELL and only.argv[1] == "-c":
+        if len(only.argv) == 3 and only.argv[0] in SHELL and only.argv[1] == "-c" and only.argv[2]:
             return {"run": only.argv[2]}
-        return {"argv": list(only.argv)}
+        if all(only.argv):
+            return {"argv": list(only.argv)}
     return {"run": "\n".join(_line(action) for action in actions if action.kind in (ActionKind.RUN, ActionKind.WRITE_FILE))}
 
 
@@ -116,7 +120,9 @@ def _printed(data: bytes) -> str:
 def _name(fields: Iterable[str], run: Mapping[str, Any]) -> str:
     """A name that says what it leaves, and is the same for the same act."""
     first = min(fields, default="state").partition("/")[2]
-    words = re.sub(r"[^a-z0-9]+", "-", first.lower()).strip("-")[:24].strip("-")
+    words = re.sub(r"[^a-z0-9]+", "-", first.lower()).strip("-")
+    if len(words) > _WORDS:
+        words = words[-_WORDS:].partition("-")[2] or words[-_WORDS:]
     mark = hashlib.blake2b(json.dumps(run, sort_keys=True).encode(), digest_size=3).hexdigest()
     return f"leaves-{words}-{mark}" if words else f"leaves-{mark}"
 

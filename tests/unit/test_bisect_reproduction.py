@@ -1,0 +1,101 @@
+"""A reproduction is an action of environment.toml that does what was recorded, whatever its texts hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from envs.bisect import reproduction
+from envs.bisect.reproduction import Entry
+from sandbox.actions import ActionKind, RecordedAction
+from sandbox.errors import EnvironmentInvalid
+
+TELL = "import json,os,sys;print(json.dumps([sys.argv[1:],os.environ.get('V'),os.getcwd(),sys.stdin.buffer.read().hex()]))"
+words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+
+
+def run(*argv: str, **more: Any) -> RecordedAction:
+    return RecordedAction(number=0, kind=ActionKind.RUN, argv=argv, **{"exit_code": 0, **more})
+
+
+def write(path: str, data: bytes, mode: int = 0o644) -> RecordedAction:
+    return RecordedAction(number=1, kind=ActionKind.WRITE_FILE, path=path, data=data, mode=mode)
+
+
+def entry(*actions: RecordedAction, field: str = "db/rows of Öl") -> Entry:
+    made = reproduction.entry(actions, fields=[field], about={"what": "left"}, comment=["Found\nby", "x"])
+    assert made is not None
+    (table,) = tomllib.loads(made.toml)["destructive"]
+    assert table == made.table
+    return made
+
+
+def test_one_command_stays_as_it_was() -> None:
+    assert entry(run("/bin/sh", "-c", "echo a > b\necho c")).table["run"] == "echo a > b\necho c"
+    assert entry(run("psql", "-c", "select 'a'")).table["argv"] == ["psql", "-c", "select 'a'"]
+    assert entry(run("/bin/sh", "-c", "false", exit_code=1)).table["run"].endswith("|| :"), "an entry that fails counts as not done"
+    assert entry(run("a", "")).action.argv == ("/bin/sh", "-c", "a ''")
+
+
+def test_its_name_says_what_it_leaves_and_is_one_for_environment_toml() -> None:
+    first, again = entry(run("a"), field="db/db shop/table public.orders/rows"), entry(run("b"))
+
+    assert first.name.startswith("leaves-public-orders-rows-")
+    assert first.name != again.name
+    assert first.action.name == first.name
+
+
+def test_what_is_too_long_for_a_command_is_no_entry() -> None:
+    long = write("/w/a", b"x" * 200_000)
+
+    assert reproduction.entry([long], fields=["a/b"], about={}, comment=[]) is None
+
+
+@settings(max_examples=25, deadline=None)
+@given(arguments=st.lists(words, max_size=3), stdin=st.binary(max_size=40), value=words, failed=st.booleans())
+def test_the_text_does_what_was_recorded(arguments: list[str], stdin: bytes, value: str, failed: bool) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, "a b", "it's")
+        first = run(sys.executable, "-c", TELL, *arguments, stdin=stdin, env={"V": value}, cwd=place, exit_code=int(failed))
+
+        done = subprocess.run(entry(first, write(str(path), stdin, 0o640)).action.argv, capture_output=True, check=True, cwd="/")
+
+        assert json.loads(done.stdout) == [arguments, value, os.path.realpath(place), stdin.hex()]
+        assert path.read_bytes() == stdin
+        assert path.stat().st_mode & 0o777 == 0o640
+
+
+@given(text=words)
+def test_any_text_is_toml(text: str) -> None:
+    if text:
+        assert entry(run("/bin/sh", "-c", text)).table["run"] == text
+    assert entry(run("x", text, "'''\n")).action.argv[-1]
+
+
+def test_it_is_added_to_a_file_once(tmp_path: Path) -> None:
+    file = tmp_path / "environment.toml"
+    file.write_text('name = "desk"\n\n[[destructive]]\nname = "own"\nrun = "a"\n\n[resources.x]\nkind = "files"')
+    made = entry(run("psql", "-c", "x"))
+
+    reproduction.append(made, file)
+    reproduction.append(made, tmp_path / "new.toml")
+
+    assert [t["name"] for t in tomllib.loads(file.read_text())["destructive"]] == ["own", made.name]
+    assert tomllib.loads((tmp_path / "new.toml").read_text())["destructive"] == [dict(made.table)]
+    before = file.read_text()
+    with pytest.raises(EnvironmentInvalid, match="already"):
+        reproduction.append(made, file)
+    file.write_text("destructive = []\n")
+    with pytest.raises(EnvironmentInvalid, match="would not be valid"):
+        reproduction.append(made, file)
+    assert (file.read_text(), "own" in before) == ("destructive = []\n", True)
