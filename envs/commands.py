@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,11 +16,13 @@ from sandbox.cli.options import Home, Json, RuntimeName, load
 from sandbox.cli.running import run
 
 if TYPE_CHECKING:
+    from envs.planting.kept import Kept
     from sandbox.pool.members import StartState
     from sandbox.ports import Environment
     from sandbox.settings import Settings
 
 FINDING = 1
+log = logging.getLogger(__name__)
 Method = Literal["hook", "clean", "restore", "rebuild"]
 app = App(name="env", help="Environments: write one, register it, and verify that its reset works.")
 
@@ -33,7 +37,8 @@ def list_(*, home: Home = None, json: Json = False) -> int:
     from envs.registry import Broken, Registry
 
     rows: list[dict[str, Any]] = []
-    registry = Registry(load(home))
+    settings = load(home)
+    registry = Registry(settings)
     for entry in registry.survey():
         if isinstance(entry, Broken):
             rows.append({"name": entry.name, "origin": entry.origin, "error": str(entry.error)})
@@ -50,6 +55,7 @@ def list_(*, home: Home = None, json: Json = False) -> int:
                 "reset": spec.reset.method.value,
                 "origin": entry.origin,
                 "error": None,
+                "score": next((score.as_json() for score in _scores(settings, environment)), None),
             }
         )
     if json:
@@ -81,13 +87,15 @@ def show(
         return 0
     if not environment:
         raise EnvironmentInvalid("which environment?", fix="autoclave env show NAME, or --schema")
-    found = _open(environment, load(home))
+    settings = load(home)
+    found = _open(environment, settings)
     if task:
         if task not in found.tasks:
             raise EnvironmentInvalid(f"environment {environment} has no task {task!r}", fix=f"autoclave env show {environment}")
         output.print_json(found.tasks[task]) if json else output.show(*views.task(found.tasks[task]))
         return 0
     tasks = list(found.tasks.values())
+    scores = [score.as_json() for score in _scores(settings, found)]
     described = {
         "environment": found.spec.name,
         "spec": found.spec,
@@ -98,8 +106,9 @@ def show(
             "splits": dict(Counter(t.split for t in tasks)),
             "ids": [t.id for t in tasks],
         },
+        "scores": scores,
     }
-    output.print_json(described) if json else output.show(*views.environment(found.spec, tasks))
+    output.print_json(described) if json else output.show(*views.environment(found.spec, tasks, scores))
     return 0
 
 
@@ -167,6 +176,7 @@ def check(
     score: Annotated[bool, Parameter(negative="", help="Also plant each leak of the catalogue alone: seen, and undone?")] = False,
     sample: Annotated[int, Parameter(validator=Number(gte=0), help="Plant only so many, drawn by the seed; 0: all.")] = 0,
     seed: Annotated[int, Parameter(help="Which ones --sample draws.")] = 0,
+    html: Annotated[Path | None, Parameter(help="Also write what was found to this file, for people.")] = None,
     runtime: RuntimeName = None,
     home: Home = None,
     json: Json = False,
@@ -178,22 +188,30 @@ def check(
     Example: autoclave env check shop --method hook
     """
     from envs import check as procedure
-    from envs import views
+    from envs import page, views
+    from envs.planting.kept import kept
+    from sandbox.clock import SystemClock
+    from sandbox.errors import EnvironmentInvalid
 
     settings = load(home, runtime)
+    if html is not None and not html.absolute().parent.is_dir():
+        raise EnvironmentInvalid(f"--html {html}: there is no directory {html.absolute().parent}", fix="make it first")
     found = _under(_open(environment, settings), method)
     progress = output.Progress()
 
-    async def verify() -> procedure.CheckReport:
+    async def verify() -> tuple[procedure.CheckReport, Sequence[Kept]]:
         from sandbox.wiring import machinery
 
         async with machinery(settings) as (runtime, ledger):
             await runtime.sweep()
-            return await procedure.check(
+            report = await procedure.check(
                 found, runtime, ledger, task=task or None, score=score or sample > 0, sample=sample, seed=seed, say=progress.say
             )
+            return report, await kept(found, ledger)
 
-    report = run(verify())
+    report, scores = run(verify())
+    if html is not None:
+        page.write(report, scores, at=SystemClock().now(), path=html)
     output.print_json(report.as_json()) if json else output.show(*views.report(report))
     return 0 if report.verdict.value == "clean" else FINDING
 
@@ -245,6 +263,27 @@ def baseline(
     else:
         output.show(*views.baseline(found.spec.name, start.baseline))
     return 0
+
+
+def _scores(settings: Settings, environment: Environment) -> Sequence[Kept]:
+    """What the ledger keeps; nothing where there is none yet, or where it cannot be read as it is: that stops no command here."""
+    from envs.planting.kept import kept
+    from sandbox.clock import SystemClock
+    from sandbox.errors import AutoclaveError
+    from sandbox.ledger import open_ledger
+
+    async def ask() -> Sequence[Kept]:
+        opened = open_ledger(settings.ledger, durability=settings.durability, clock=SystemClock(), read_only=True)
+        async with opened as ledger:
+            return await kept(environment, ledger)
+
+    if not settings.ledger.exists():
+        return ()
+    try:
+        return run(ask())
+    except AutoclaveError:
+        log.warning("probe scores cannot be read", exc_info=True, extra={"event": "env.scores", "ledger": str(settings.ledger)})
+        return ()
 
 
 def _open(name: str, settings: Settings) -> Environment:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _COLOURS = {"clean": "green", "mismatch": "red", "inconclusive": "yellow"}
 _ROWS = 40
+_FEW = 5
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -29,15 +30,23 @@ def _table(title: str, *columns: str) -> Table:
 
 def environments(rows: Iterable[Mapping[str, Any]]) -> list[str | Table]:
     faults: list[str | Table] = []
-    table = _table("Environments", "name", "version", "resources", "tasks", "reset", "from")
+    table = _table("Environments", "name", "version", "resources", "tasks", "reset", "probe score", "from")
     for row in rows:
         if row["error"]:
-            table.add_row(row["name"], "-", "[red]cannot be used[/red]", "", "", escape(_from(row["origin"])))
+            table.add_row(row["name"], "-", "[red]cannot be used[/red]", "", "", "", escape(_from(row["origin"])))
             faults.append(f"[red]{row['name']}[/red]: {escape(row['error'])}")
         else:
             kinds = ", ".join(row["resources"])
-            table.add_row(row["name"], row["version"], kinds, str(row["tasks"]), row["reset"], escape(_from(row["origin"])))
+            score = "-" if row["score"] is None else _share(row["score"])
+            table.add_row(row["name"], row["version"], kinds, str(row["tasks"]), row["reset"], score, escape(_from(row["origin"])))
     return [table, *faults]
+
+
+def _share(score: Mapping[str, Any]) -> str:
+    """A stored score in a few characters; what is no longer true of it is said by `env show`."""
+    marks = [word for word, holds in (("sample", score["sample"]), ("stale", score["stale"])) if holds]
+    said = f" ({', '.join(marks)})" if marks else ""
+    return f"{score['caught']}/{score['planted']}{said}"
 
 
 def _from(origin: str) -> str:
@@ -45,7 +54,7 @@ def _from(origin: str) -> str:
     return origin if origin.startswith("/") else origin.partition(" (")[0]
 
 
-def environment(spec: EnvironmentSpec, tasks: Sequence[TaskSpec]) -> list[str | Table]:
+def environment(spec: EnvironmentSpec, tasks: Sequence[TaskSpec], scores: Sequence[Mapping[str, Any]] = ()) -> list[str | Table]:
     """Show the parts of an environment."""
     facts = _table(f"{spec.name} {spec.version}", "", "")
     limits = spec.limits
@@ -60,6 +69,7 @@ def environment(spec: EnvironmentSpec, tasks: Sequence[TaskSpec]) -> list[str | 
     facts.add_row("limits", f"{limits.memory_mb} MiB memory, {limits.cpus:g} cpus, {limits.pids} pids, {limits.disk_mb} MiB disk")
     facts.add_row("volatile", ", ".join(escape(v.pattern) for v in spec.volatile) or "nothing")
     facts.add_row("destructive", f"{len(spec.destructive)} actions")
+    facts.add_row("probe score", "\n".join(map(_scored, scores)) or f"not measured: autoclave env check {spec.name} --score")
     facts.add_row("source", escape(spec.source))
     resources = _table("Resources", "name", "kind", "options")
     for resource in spec.resources:
@@ -78,6 +88,19 @@ def environment(spec: EnvironmentSpec, tasks: Sequence[TaskSpec]) -> list[str | 
             table.add_row(family, *(str(counts[family, d]) for d in ("easy", "medium", "hard")), str(held[family]))
         out.append(table)
     return out
+
+
+def _scored(score: Mapping[str, Any]) -> str:
+    """One stored score, with its date, what it missed, and why it may not hold any more."""
+    drawn = f", of a sample (seed {score['sample']['seed']})" if score["sample"] else ""
+    state = "" if score["state"] == "golden" else f" task {score['state']}"
+    text = f"{score['caught']} of {score['planted']} planted leaks seen, {score['repaired']} gone after {score['method']}{state}"
+    text += f"{drawn}, {score['at'][:10]}"
+    if score["stale"]:
+        text += f"; stale, another {' and '.join(score['stale'])} since"
+    if score["missed"]:
+        text += f"; not seen: {', '.join(score['missed'][:_FEW])}{' ...' if len(score['missed']) > _FEW else ''}"
+    return escape(text)
 
 
 def task(spec: TaskSpec) -> list[str | Table]:
@@ -140,10 +163,14 @@ def _score(found: ProbeScore) -> list[str | Table]:
     lines = {
         "not seen": found.missed,
         "left by the reset": found.left,
+        "left although this reset must undo it": found.broken,
         "seen by deep only, though quick should": found.late,
         "false alarms (fields that the reset changes by itself)": found.false_alarms,
         "could not be planted": tuple(f"{o.name} ({o.refused})" for o in found.outcomes if o.refused),
     }
+    alone = {name: found.alone(name) for name in sorted({p for o in found.outcomes for p in o.probes})}
+    if alone:
+        lines["seen by this probe alone"] = tuple(f"{name} {len(leaks)}" for name, leaks in alone.items())
     told = [escape(f"{what}: {', '.join(names)}") for what, names in lines.items() if names]
     return [table, said, *told]
 

@@ -15,6 +15,7 @@ from sandbox.model import NOTHING, DestructiveAction, ResourceSpec
 from sandbox.ports import Environment, Instance
 
 EVERYWHERE = ("process", "network")  # kinds of what every instance has
+_OF_ALL = ("PLACE", "OUTSIDE", "ROOT", "CONTAINER")
 _BRACES = re.compile(r"\{([a-z]+)\}")
 _DOLLARS = re.compile(r"\$(FILE|FOLDER|VOLUME)\b")
 
@@ -78,7 +79,7 @@ async def candidates(environment: Environment, instance: Instance) -> tuple[list
     if trees:
         agents = {**agents, "PLACE": trees[0]}
     for kind in EVERYWHERE:
-        out.add(kind, "", {name: text for name, text in agents.items() if name in ("PLACE", "OUTSIDE", "ROOT")})
+        out.add(kind, "", {name: text for name, text in agents.items() if name in _OF_ALL})
     return out.found, out.missing
 
 

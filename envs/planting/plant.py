@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
@@ -14,11 +14,14 @@ from envs.planting.candidates import Candidate
 from envs.planting.names import OUTSIDE
 from probes.leaks import Needs, ShellLeak, SqlLeak
 from probes.leaks.browser import BrowserLeak
+from sandbox.aio import poll
 from sandbox.errors import AutoclaveError, InstanceLost
 from sandbox.model import BrowserAction
 from sandbox.ports import Instance
 
 LIMIT_S = 60.0
+ENDING_S = 10.0
+_SIGNALLED = 128  # exit codes above it are of a command that a signal ended
 
 
 async def plant(instance: Instance, candidate: Candidate, held: AsyncExitStack) -> str | None:
@@ -75,10 +78,19 @@ async def _shell(instance: Instance, candidate: Candidate, leak: ShellLeak) -> s
         result = await instance.run(["/bin/sh", "-c", script], env={**author, **candidate.names}, limit_s=LIMIT_S)
     except InstanceLost:
         return None  # that is what it left
-    if result.exit_code == 0 or not await instance.alive():
+    if result.exit_code == 0 or (result.exit_code > _SIGNALLED and await poll(_ended(instance), timeout=ENDING_S)):
         return None
     said = (result.stderr or result.stdout).decode(errors="replace").strip().splitlines()
     return said[-1][:160] if said else f"exit {result.exit_code}"
+
+
+def _ended(instance: Instance) -> Callable[[], Awaitable[bool]]:
+    """An engine says a moment later that a container has ended than whoever ran in it."""
+
+    async def ended() -> bool:
+        return not await instance.alive()
+
+    return ended
 
 
 def _needed(programs: Sequence[str]) -> str:

@@ -107,6 +107,7 @@ REFS = (
     ),
     ShellLeak(
         name="packed-refs",
+        repaired_by=ResetMethod.RESTORE,
         what="refs in another form",
         shell="b=.git/$(git symbolic-ref HEAD); if [ -f $b ]; then git pack-refs --all; "
         "else mkdir -p ${b%/*} && h=$(git rev-parse HEAD) && echo $h > $b; fi",

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from sandbox.audit.gather import gather
 from sandbox.audit.guards import guards
 from sandbox.errors import AutoclaveError
-from sandbox.model import Baseline, Depth, NamespaceId, QuarantineId, Recall, ResetMethod
+from sandbox.model import Baseline, Depth, NamespaceId, QuarantineId, Recall, ResetMethod, StoredScore
 from sandbox.ports import Clock, Environment, Ledger
-from sandbox.report import AuditReport, EnvironmentEntry, SealEntry
+from sandbox.report import AuditReport, EnvironmentEntry, ScoreEntry, SealEntry
 
 FIRST_PERIOD = timedelta(hours=24)
 
@@ -64,6 +64,7 @@ async def examine(
         quarantines=quarantines,
         recalls=tuple(recalls),
         seals=tuple(_seal(name, holds, status["environments"].get(name, {})) for name, holds in seals.items() if name in names),
+        scores=tuple([entry for name in names for entry in _scores(await ledger.scores(name), baselines[name])]),
         guards=tried,
         problems=tuple(problems),
         in_force=status["in_force"],
@@ -103,6 +104,23 @@ def _entry(environment: Environment, live: Mapping[str, Any], baselines: Sequenc
 
 def _recorded(live: Mapping[str, Any], baselines: Sequence[Baseline]) -> Baseline | None:
     return next((b for b in baselines if b.digest == live.get("baseline")), None)
+
+
+def _scores(stored: Sequence[StoredScore], baselines: Sequence[Baseline]) -> list[ScoreEntry]:
+    """Probe scores as a report takes them, those of present baselines and whole ones first."""
+    newest: dict[str, str] = {}
+    for baseline in baselines:
+        newest.setdefault(baseline.state, baseline.key)
+    states = {baseline.key: baseline.state for baseline in baselines}
+    found = []
+    for score in stored:
+        state = states.get(score.baseline, "golden")
+        stale = () if newest.get(state) == score.baseline else ("baseline",)
+        entry = ScoreEntry(
+            environment=score.environment, method=score.method, body=score.body, at=score.at, state=state or "golden", stale=stale
+        )
+        found.append((bool(stale), score.sampled, entry))
+    return [entry for *_, entry in sorted(found, key=lambda item: item[:2])]
 
 
 def _seal(name: str, holds: bool, live: Mapping[str, Any]) -> SealEntry:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from sandbox.report.contents import AuditReport, EnvironmentEntry
+from sandbox.report.contents import AuditReport, EnvironmentEntry, ScoreEntry
 from sandbox.report.openenv import results
 
 
@@ -17,7 +17,7 @@ def audit(report: AuditReport) -> dict[str, Any]:
     return {
         "started": report.started.isoformat(),
         "seconds": round(report.seconds, 3),
-        "environments": [_environment(entry) for entry in report.environments],
+        "environments": [_environment(entry, report.scores) for entry in report.environments],
         "checks": len(report.checks),
         "mismatches": [
             {
@@ -48,7 +48,7 @@ def audit(report: AuditReport) -> dict[str, Any]:
     }
 
 
-def _environment(entry: EnvironmentEntry) -> dict[str, Any]:
+def _environment(entry: EnvironmentEntry, scores: Sequence[ScoreEntry]) -> dict[str, Any]:
     return {
         "name": entry.name,
         "version": entry.version,
@@ -58,7 +58,18 @@ def _environment(entry: EnvironmentEntry) -> dict[str, Any]:
         "baseline": {"digest": entry.baseline, "fields": entry.fields, "instances": entry.instances} if entry.baseline else None,
         "drift": [f"{m.probe}/{m.field}" for m in entry.drift],
         "namespaces": entry.namespaces,
+        "scores": [_score(score) for score in scores if score.environment == entry.name],
         "in_force": plain(entry.in_force),
+    }
+
+
+def _score(score: ScoreEntry) -> dict[str, Any]:
+    of_it = ("planted", "caught", "repaired", "missed", "sample")
+    return {
+        "method": score.method.value,
+        "state": score.state,
+        **{name: plain(score.body[name]) for name in of_it},
+        "stale": list(score.stale),
     }
 
 

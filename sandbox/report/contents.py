@@ -128,6 +128,19 @@ class LeakEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreEntry:
+    """A probe score of one start state under one reset method; `body` is what `env check --json` calls score. `stale` names what
+    is not as it was then: the score says nothing of the environment as it is now."""
+
+    environment: str
+    method: ResetMethod
+    body: Mapping[str, Any]
+    at: datetime | None
+    state: str = "golden"
+    stale: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuardEntry:
     """What the audit saw of a guard of the runtime: host_containment, network_policy, resource_bounds. None: not looked at."""
 
@@ -135,6 +148,32 @@ class GuardEntry:
     holds: bool | None
     measured: Mapping[str, Any] = NOTHING
     evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEntry:
+    """One step of an environment's verification."""
+
+    name: str
+    ok: bool
+    seconds: float
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckPage:
+    """What verifying one environment's reset found."""
+
+    environment: str
+    method: ResetMethod
+    verdict: VerdictStatus
+    at: datetime
+    fields: int
+    steps: tuple[StepEntry, ...] = ()
+    differences: tuple[Mismatch, ...] = ()
+    problems: tuple[str, ...] = ()
+    scores: tuple[ScoreEntry, ...] = ()
+    in_force: Mapping[str, Any] = NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +189,7 @@ class AuditReport:
     recalls: tuple[Recall, ...] = ()
     seals: tuple[SealEntry, ...] = ()
     leaks: tuple[LeakEntry, ...] = ()
+    scores: tuple[ScoreEntry, ...] = ()
     guards: tuple[GuardEntry, ...] = ()
     problems: tuple[str, ...] = ()  # why parts of the audit could not be done: then nothing is clean
     in_force: Mapping[str, Any] = NOTHING

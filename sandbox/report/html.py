@@ -1,4 +1,4 @@
-"""The audit as one self-contained HTML file: no script, no request, readable on paper."""
+"""The audit, and the check of one environment, as one self-contained HTML file: no script, no request, readable on paper."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sandbox.model import Mismatch, VerdictStatus
 from sandbox.report.as_json import plain
-from sandbox.report.contents import AuditReport, CheckEntry
+from sandbox.report.contents import AuditReport, CheckEntry, CheckPage
 from sandbox.report.openenv import results
+from sandbox.report.scores import tables
 from sandbox.report.text import Part, amount, compare, fold, visible
 from sandbox.report.timeline import timelines
 
@@ -63,8 +64,26 @@ def render(report: AuditReport) -> str:
         drift=[(e, [difference(m) for m in e.drift]) for e in report.environments if e.drift],
         timelines=timelines(report),
         openenv=results(report),
+        scores=tables(report.scores),
         in_force=flat(report.in_force),
         open_differences=OPEN_DIFFERENCES,
+    )
+
+
+def render_check(page: CheckPage) -> str:
+    """Return the whole file of one environment's check."""
+    found = tables(page.scores)
+    return (
+        _templates()
+        .get_template("check.html.j2")
+        .render(
+            page=page,
+            differences=[difference(m) for m in page.differences],
+            scores=found,
+            current=[m for table in found for m in table.methods if m.name == page.method.value and not m.stale],
+            in_force=flat(page.in_force),
+            open_differences=OPEN_DIFFERENCES,
+        )
     )
 
 

@@ -68,6 +68,7 @@ def test_every_section_is_lowered(base: Path) -> None:
     assert spec.volatile[0].pattern == "data/log*"
     assert (spec.shared[0].path, spec.shared[0].mount) == (str((base / "seed").resolve()), "/opt/data")
     assert spec.destructive[0].argv == ("/bin/sh", "-c", "rm a.txt")
+    assert (spec.destructive[0].seen, spec.destructive[0].repaired_by) == (Depth.DEEP, ResetMethod.RESTORE)
     assert (spec.probes[0].depth, spec.probes[0].options) == (Depth.DEEP, {"argv": ["ls"]})
     assert spec.env == {"LANG": "C"}
 
@@ -192,6 +193,18 @@ CASES = {
     "sql for a directory": (
         GOOD + '[[destructive]]\nname = "d"\nresource = "data"\nsql = ["select 1"]\n',
         'environment.toml:9: destructive[0].resource: `sql` needs a postgres resource, "data" is files',
+    ),
+    "leak seen at no depth": (
+        GOOD + '[[destructive]]\nname = "d"\nrun = "x"\nseen = "deeep"\n',
+        "environment.toml:10: destructive[0].seen: is 'deeep', must be 'quick' or 'deep'; did you mean \"deep\"?",
+    ),
+    "leak that a hook must repair": (
+        GOOD + '[[destructive]]\nname = "d"\nrun = "x"\nrepaired_by = "hook"\n',
+        "environment.toml:10: destructive[0].repaired_by: is 'hook', must be 'clean', 'restore' or 'rebuild'",
+    ),
+    "misspelt field of a leak": (
+        GOOD + '[[destructive]]\nname = "d"\nrun = "x"\nrepairedby = "clean"\n',
+        'environment.toml:10: destructive[0].repairedby: unknown key; did you mean "repaired_by"?',
     ),
     "two actions of one name": (
         GOOD + '[[destructive]]\nname = "d"\nrun = "x"\n[[destructive]]\nname = "d"\nrun = "y"\n',
