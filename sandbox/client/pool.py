@@ -26,6 +26,7 @@ class RemoteSession:
         self.environment: str = grant["environment"]
         self.in_force: Mapping[str, Any] = grant["in_force"]
         self.outcome: str | None = None
+        self._used: set[str] = set()  # resources whose addresses were asked for
 
     async def __aenter__(self) -> Self:
         return self
@@ -53,6 +54,11 @@ class RemoteSession:
         return result
 
     def endpoint(self, resource: str) -> str:
+        address = self._address(resource)
+        self._used.add(resource)
+        return address
+
+    def _address(self, resource: str) -> str:
         try:
             return self._endpoints[resource]
         except KeyError:
@@ -68,12 +74,13 @@ class RemoteSession:
 
     async def page(self, resource: str | None = None) -> Any:
         """Return a Playwright page: the first tab of the environment's browser (of `resource`, where it has several)."""
-        addresses = [self.endpoint(resource)] if resource else list(self._endpoints.values())
+        addresses = [self._address(resource)] if resource else list(self._endpoints.values())
         found = next((a for a in addresses if is_browser(a)), None)
         if found is None:
             raise RuntimeUnavailable(
                 f"environment {self.environment} has no browser resource", fix="use an environment with a `browser` resource"
             )
+        await self._call("given", resource=resource or "", page=True)
         return await self._pages.page(self.lease.id, found)
 
     async def snapshot(self) -> Snapshot:
@@ -100,6 +107,8 @@ class RemoteSession:
         if self.outcome is None:
             self.outcome = outcome
             try:
+                for resource in sorted(self._used):
+                    await self._call("given", resource=resource)
                 await self._call("release", outcome=outcome)
             except PoolBroken:
                 self.outcome = "lost"

@@ -133,6 +133,10 @@ class Session:
         self._fence("endpoint")
         return self._instance.endpoint(resource)
 
+    async def given(self, resource: str, *, page: bool = False) -> None:
+        """Record that a holder in another process uses an address (or a page), where what it does is not seen."""
+        self._notes.gave(ActionKind.PAGE if page else ActionKind.ENDPOINT, resource)
+
     async def read_file(self, path: str, *, limit_bytes: int = 16_000_000) -> bytes:
         async with self._acting("read_file") as instance:
             return await instance.read_file(path, limit_bytes=limit_bytes)

@@ -1,0 +1,61 @@
+"""Who may have left what a failed check found: by quarantine, by check, by trajectory, with the resets that followed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sandbox.errors import RecordMissing
+from sandbox.model import Depth, WindowPolicy
+
+
+def told(found: Mapping[str, Any]) -> list[tuple[str, bool, str]]:
+    return [(lease["trajectory"], lease["suspect"], lease["method"]) for lease in found["leases"]]
+
+
+async def test_the_windows_trajectories_come_after_those_that_used_the_same_state(chain: Any) -> None:
+    await chain.cycle("t1", replaced=True)
+    await chain.cycle("t2", replaced=False)
+    await chain.cycle("t3", depth=Depth.DEEP, replaced=False)
+    await chain.cycle("t4", replaced=False)
+    outcome = await chain.cycle("t5", "deep", Depth.DEEP, replaced=False)
+    await chain.recover()
+    await chain.cycle("t6", replaced=False)
+
+    found = await chain.ledger.suspects(outcome.quarantine)
+
+    assert told(found) == [("t2", False, "hook"), ("t3", False, "hook"), ("t4", True, "hook"), ("t5", True, "hook")]
+    assert (found["check"], found["environment"], found["environment_digest"]) == (outcome.check, "shop", "digest")
+    assert [(m["field"], m["depth"]) for m in found["mismatches"]] == [("orders/deep", "deep")]
+    assert not found["shared"]
+    assert [await chain.ledger.suspects(name) for name in (outcome.check, "t4", "t5")] == [found] * 3
+
+
+async def test_under_restore_each_suspect_had_a_state_of_its_own(chain: Any) -> None:
+    await chain.cycle("t1", depth=Depth.DEEP, replaced=True)
+    await chain.cycle("t2", replaced=True)
+    outcome = await chain.cycle("t3", "deep", Depth.DEEP, replaced=True)
+
+    found = await chain.ledger.suspects(outcome.quarantine)
+
+    assert told(found) == [("t2", True, "restore"), ("t3", True, "restore")]
+    assert len({lease["lineage"] for lease in found["leases"]}) == 2
+
+
+async def test_a_spared_trajectory_leads_to_the_window_that_spared_it(chain: Any) -> None:
+    await chain.cycle("t1", replaced=False)
+    outcome = await chain.cycle("t2", "quick", replaced=False, window=WindowPolicy.EXPOSED_ONLY)
+    (member,) = (await chain.ledger.quarantine(outcome.quarantine))["members"]
+    assert member["effect"] == "spared"
+
+    assert (await chain.ledger.suspects("t2"))["quarantine"] == outcome.quarantine
+
+
+@pytest.mark.parametrize("name", ["t1", "q-none", "check-1", "t-unknown"])
+async def test_what_names_no_failed_check_is_refused(chain: Any, name: str) -> None:
+    await chain.cycle("t1", replaced=False)
+
+    with pytest.raises(RecordMissing, match=name):
+        await chain.ledger.suspects(name)
