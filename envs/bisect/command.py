@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,8 +40,10 @@ def bisect(
     from envs.bisect import shown
     from envs.bisect.history import history, need
     from envs.bisect.procedure import bisect as search
+    from envs.bisect.procedure import require_same
     from envs.environment import LoadedEnvironment
     from envs.registry import Registry
+    from sandbox.cli.records import reading
 
     settings = load(home, runtime)
     progress = output.Progress()
@@ -48,12 +51,14 @@ def bisect(
     async def find() -> BisectReport:
         from sandbox.wiring import machinery
 
-        async with machinery(settings) as (engine, ledger):
+        async with reading(settings) as ledger:
             past = await history(mismatch, ledger, settings)
-            need(past)
-            found = Registry(settings).open(environment or past.environment)
-            if past.method is not None and past.method is not found.spec.reset.method and isinstance(found, LoadedEnvironment):
-                found = found.with_reset(past.method)  # the pool had it so
+        need(past)
+        found = Registry(settings).open(environment or past.environment)
+        require_same(past, found)
+        if past.method is not None and past.method is not found.spec.reset.method and isinstance(found, LoadedEnvironment):
+            found = found.with_reset(past.method)  # the pool had it so
+        async with machinery(replace(settings, runtime=runtime or past.runtime)) as (engine, ledger):
             await engine.sweep()
             return await search(past, found, engine, ledger, patterns=field, shortening=shorten, write=write, say=progress.say)
 

@@ -24,6 +24,7 @@ class History:
     environment: str
     digest: str
     namespace: str
+    runtime: str
     method: ResetMethod | None  # that of the reset which the check followed
     sought: Mapping[str, Depth]  # and the depth at which each is read
     segments: tuple[Segment, ...]
@@ -47,6 +48,7 @@ async def history(name: str, ledger: Ledger, settings: Settings) -> History:
         environment=found["environment"],
         digest=found["environment_digest"],
         namespace=found["namespace"],
+        runtime=found["runtime"],
         method=ResetMethod(leases[-1]["method"]) if leases and leases[-1]["method"] else None,
         sought={f"{m['probe']}/{m['field']}": Depth(m["depth"]) for m in found["mismatches"]},
         segments=tuple(_segment(lease, recordings[lease["trajectory"]]) for lease in leases),

@@ -24,7 +24,8 @@ quarantine = App(name="quarantine", help="Trajectories that lost clearance: look
 
 
 @asynccontextmanager
-async def _reading(settings: Settings) -> AsyncIterator[Ledger]:
+async def reading(settings: Settings) -> AsyncIterator[Ledger]:
+    """Open a home's ledger to look only, which works beside a running pool; EnvironmentInvalid where there is none."""
     from sandbox.clock import SystemClock
     from sandbox.ledger import open_ledger
 
@@ -43,7 +44,7 @@ def why(trajectory: str, *, home: Home = None, json: Json = False) -> int:
     """
 
     async def ask() -> dict[str, Any]:
-        async with _reading(load(home)) as ledger:
+        async with reading(load(home)) as ledger:
             return dict(await ledger.why(TrajectoryId(trajectory)))
 
     found = run(ask())
@@ -64,7 +65,7 @@ def list_(*, home: Home = None, json: Json = False) -> int:
     """
 
     async def ask() -> list[dict[str, Any]]:
-        async with _reading(load(home)) as ledger:
+        async with reading(load(home)) as ledger:
             return [dict(q) for q in await ledger.quarantines()]
 
     found = run(ask())
@@ -85,7 +86,7 @@ def show(quarantine_id: str, *, home: Home = None, json: Json = False) -> int:
     """
 
     async def ask() -> dict[str, Any]:
-        async with _reading(load(home)) as ledger:
+        async with reading(load(home)) as ledger:
             return dict(await ledger.quarantine(QuarantineId(quarantine_id)))
 
     found = run(ask())
@@ -125,7 +126,7 @@ def recall(quarantine_id: str | None = None, *, home: Home = None, json: Json = 
     """
 
     async def ask() -> Any:
-        async with _reading(load(home)) as ledger:
+        async with reading(load(home)) as ledger:
             return await ledger.recall(None if quarantine_id is None else QuarantineId(quarantine_id))
 
     found = run(ask())
