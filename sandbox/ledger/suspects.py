@@ -47,7 +47,8 @@ def _quarantine(db: sqlite3.Connection, name: str) -> sqlite3.Row:
     """Find the quarantine that is meant: it, the check that failed, or one of its trajectories."""
     found: sqlite3.Row | None = db.execute(
         "SELECT quarantines.*, namespaces.environment, namespaces.environment_name, namespaces.shares, namespaces.runtime"
-        " FROM quarantines JOIN namespaces ON namespaces.id = quarantines.namespace WHERE quarantines.id = ?1 OR quarantines.check_id = ?1"
+        " FROM quarantines JOIN namespaces ON namespaces.id = quarantines.namespace"
+        " WHERE quarantines.id = ?1 OR quarantines.check_id = ?1"
         " OR quarantines.id = (SELECT quarantine FROM leases WHERE trajectory = ?1)"
         " OR quarantines.id IN (SELECT quarantine FROM quarantine_members WHERE trajectory = ?1 AND effect = 'spared')"
         " ORDER BY quarantines.id = (SELECT quarantine FROM leases WHERE trajectory = ?1) DESC, quarantines.number DESC LIMIT 1",
