@@ -35,7 +35,7 @@ def bisect(
     first action after which the reset does not hold; makes the shortest reproduction an action of environment.toml, and tries that
     alone. Exit code 0 when everything was done again and the reset held, 1 otherwise.
 
-    Example: autoclave bisect q-1 --write ./my-env/environment.toml
+    Example: autoclave bisect quarantine-1 --write ./my-env/environment.toml
     """
     from envs.bisect import shown
     from envs.bisect.history import history, need

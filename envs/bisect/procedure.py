@@ -102,8 +102,8 @@ async def _reproduce(report: BisectReport, found: Found, judge: Replayer, sought
             **({"repaired_by": ResetMethod.REBUILD.value} if report.method.replaces else {}),
         },
         comment=(
-            f"Found by `autoclave bisect {report.history.quarantine}`: left by trajectory {last.trajectory},"
-            f" action {last.actions[-1].number}, under reset {report.method}.",
+            f"Found by `autoclave bisect {report.history.quarantine}`:",
+            f"left by trajectory {last.trajectory}, action {last.actions[-1].number}, under reset {report.method}.",
         ),
     )
     if report.entry is not None:

@@ -88,7 +88,7 @@ def _run(actions: Sequence[RecordedAction]) -> dict[str, Any]:
             return {"run": only.argv[2]}
         if all(only.argv):
             return {"argv": list(only.argv)}
-    return {"run": "\n".join(_line(action) for action in actions if action.kind in (ActionKind.RUN, ActionKind.WRITE_FILE))}
+    return {"run": "".join(f"{_line(action)}\n" for action in actions if action.kind in (ActionKind.RUN, ActionKind.WRITE_FILE))}
 
 
 def _line(action: RecordedAction) -> str:

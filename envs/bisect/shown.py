@@ -17,7 +17,7 @@ def report(found: BisectReport) -> Lines:
     """The answer first, then what it rests on."""
     history, account = found.history, found.account
     out: Lines = [
-        f"{history.quarantine} of {escape(history.environment)}: {history.suspects} suspects on {history.namespace},"
+        f"{history.quarantine} of {escape(history.environment)}: {_count(history.suspects, 'suspect')} on {history.namespace},"
         f" reset by {found.method.value}",
         f"looked for: {escape(_listed(found.sought))}",
     ]
@@ -44,7 +44,7 @@ def _answer(found: BisectReport) -> Lines:
     ]
     every = [(segment.trajectory, each) for segment in found.found.plan for each in segment.actions][:-1]
     if every:
-        out.append(f"It takes {len(every)} others before it{'' if found.found.minimal else ', not all of them perhaps'}:")
+        out.append(f"It takes {_count(len(every), 'other')} before it{'' if found.found.minimal else ', not all of them perhaps'}:")
         out += [f"  {escape(name)}, action {each.number}: {escape(each.text)}" for name, each in every]
     if found.entry is None:
         out.append("Its reproduction is too long for one action of environment.toml, or no text.")
@@ -81,6 +81,10 @@ def _doubts(found: BisectReport) -> Lines:
         out.append(f"went otherwise, {escape(trajectory)}, action {number}: {escape(how)}")
     out += [f"a reset failed {escape(text)}" for text in found.account.failed_resets[:_SHOWN]]
     return out
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from sandbox.model import NOTHING
 
 LARGEST = 1_000_000  # bytes of one content: a command's input, a file
 MASK = "********"
+END = "end"  # the kind of the line that says how many there were
 _SECRET = re.compile(
     r"pass(word|wd|phrase)|secret|credential|authorization|(^|_)(auth|pass|tokens?|keys?)(_|$)|(api|access|private|signing)key",
     re.IGNORECASE,
@@ -97,7 +99,7 @@ def encode(trajectory: str, action: RecordedAction) -> bytes:
     withheld = [f"the value of {name}" for name in secrets]
     line: dict[str, Any] = {"t": trajectory, "n": action.number, "k": action.kind.value}
     if action.argv:
-        line["argv"] = [_hidden(word, secrets.values()) for word in action.argv]
+        line["argv"] = [_hidden(os.fsdecode(word), secrets.values()) for word in action.argv]
     if action.env:
         line["env"] = {k: MASK if k in secrets else _hidden(v, secrets.values()) for k, v in action.env.items()}
     for name in _TEXTS:
@@ -108,7 +110,7 @@ def encode(trajectory: str, action: RecordedAction) -> bytes:
             if len(content) > LARGEST:
                 withheld.append(f"{name} of {len(content)} bytes")
             else:
-                line[name] = _content(content, secrets.values())
+                line[name] = _content(bytes(content), secrets.values())
     if action.kind is ActionKind.WRITE_FILE:
         line["mode"] = action.mode
     ended = {
@@ -121,6 +123,11 @@ def encode(trajectory: str, action: RecordedAction) -> bytes:
     if withheld:
         line["withheld"] = withheld
     return json.dumps(line, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def encode_end(trajectory: str, count: int) -> bytes:
+    """Return the line after a session's last action."""
+    return json.dumps({"t": trajectory, "k": END, "n": count}, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def decode(line: Mapping[str, Any]) -> RecordedAction:

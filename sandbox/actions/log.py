@@ -1,6 +1,6 @@
 """Writing actions down: one append-only log for a home, in segments, the oldest of which go when there are too many.
 
-An action never waits for its record: lines are gathered and written by a thread. What could not be written leaves a gap in its
+An action never waits for its record: a thread turns it into text and writes it. What could not be written leaves a gap in its
 session's numbers, which a reader finds; so does what a killed manager had not written yet.
 """
 
@@ -11,11 +11,11 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from sandbox.actions.action import ActionKind, RecordedAction, encode
+from sandbox.actions.action import ActionKind, RecordedAction, encode, encode_end
 from sandbox.aio import in_thread, run_shielded
 from sandbox.model import ExecResult, TrajectoryId
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 SEGMENT = 16_000_000  # bytes
 SEGMENTS = 8  # that a small budget is divided into
 MOST_PENDING = 32_000_000  # bytes that wait for the thread; more is left out
-END = "end"
+Line = Callable[[], bytes]  # called in the thread
 
 
 class Ending:
@@ -41,7 +41,7 @@ class Ending:
 class Notes:
     """What one session does, in order."""
 
-    def __init__(self, trajectory: TrajectoryId, add: Callable[[bytes], None] | None) -> None:
+    def __init__(self, trajectory: TrajectoryId, add: Callable[[Line, int], None] | None) -> None:
         self._trajectory = trajectory
         self._add = add
         self._begun = 0
@@ -51,7 +51,7 @@ class Notes:
     @contextmanager
     def doing(self, kind: ActionKind, **what: Any) -> Iterator[Ending]:
         """Write the action down when the block ends, however it does."""
-        action, ending = RecordedAction(number=self._begun, kind=kind, **what), Ending()
+        number, ending = self._begun, Ending()
         self._begun += 1
         try:
             yield ending
@@ -60,8 +60,9 @@ class Notes:
             raise
         finally:
             if self._add is not None:
-                ended = replace(action, exit_code=ending.exit_code, timed_out=ending.timed_out, error=ending.error)
-                self._add(encode(self._trajectory, ended))
+                ended: Any = {"exit_code": ending.exit_code, "timed_out": ending.timed_out, "error": ending.error}
+                action = RecordedAction(number=number, kind=kind, **what, **ended)
+                self._add(partial(encode, self._trajectory, action), 500 + len(action.stdin) + len(action.data))
 
     def gave(self, kind: ActionKind, resource: str) -> None:
         """Write down, once, that something was given out at which the holder acts unseen."""
@@ -73,7 +74,7 @@ class Notes:
     def end(self) -> None:
         """Say how many there were. Calling it again changes nothing."""
         if not self._ended and self._add is not None:
-            self._add(b'{"t":"%s","k":"%s","n":%d}\n' % (self._trajectory.encode(), END.encode(), self._begun))
+            self._add(partial(encode_end, self._trajectory, self._begun), 100)
         self._ended = True
 
 
@@ -97,7 +98,7 @@ class ActionLog:
         self._directory = directory
         self._segment_bytes = max(1, min(SEGMENT, budget_bytes // SEGMENTS))
         self._keep = max(1, budget_bytes // self._segment_bytes)
-        self._pending: list[bytes] = []
+        self._pending: list[Line] = []
         self._pending_bytes = 0
         self._lost = 0
         self._writing: asyncio.Task[None] | None = None
@@ -108,12 +109,12 @@ class ActionLog:
     def begin(self, trajectory: TrajectoryId) -> Notes:
         return Notes(trajectory, self._add)
 
-    def _add(self, line: bytes) -> None:
-        if self._pending_bytes + len(line) > MOST_PENDING:
+    def _add(self, line: Line, size: int) -> None:
+        if self._pending_bytes + size > MOST_PENDING:
             self._lose(1, "the disk is slower than the sessions")
             return
         self._pending.append(line)
-        self._pending_bytes += len(line)
+        self._pending_bytes += size
         if self._writing is None or self._writing.done():
             self._writing = asyncio.get_running_loop().create_task(self._flush(), name="action log")
 
@@ -138,13 +139,18 @@ class ActionLog:
         if self._writing is not None:
             await asyncio.wait({self._writing})
         await self._flush()
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        self._shut()
 
     # in the thread
 
-    def _write(self, lines: Sequence[bytes]) -> None:
+    def _write(self, lines: Sequence[Line]) -> None:
+        try:
+            self._write_all(lines)
+        except OSError:
+            self._shut()  # a line may be torn: the next opening ends it
+            raise
+
+    def _write_all(self, lines: Sequence[Line]) -> None:
         if self._file is None:
             self._open()
         room, batch = self._segment_bytes - self._written, bytearray()
@@ -153,7 +159,7 @@ class ActionLog:
                 self._append(batch)
                 self._next()
                 room, batch = self._segment_bytes, bytearray()
-            batch += line
+            batch += line()
         self._append(batch)
 
     def _append(self, data: bytes | bytearray) -> None:
@@ -174,10 +180,13 @@ class ActionLog:
         if self._written and os.pread(self._file, 1, self._written - 1) != b"\n":
             self._append(b"\n")
 
+    def _shut(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
     def _next(self) -> None:
-        assert self._file is not None
-        os.close(self._file)
-        self._file = None
+        self._shut()
         self._number += 1
         path = _path(self._directory, self._number)
         self._file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.actions.action import RecordedAction, decode
-from sandbox.actions.log import END, segments
+from sandbox.actions.action import END, RecordedAction, decode
+from sandbox.actions.log import segments
 from sandbox.aio import in_thread
 from sandbox.model import TrajectoryId
 

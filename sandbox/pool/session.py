@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self
 from sandbox.actions import ActionKind
 from sandbox.aio import in_thread
 from sandbox.errors import EnvironmentInvalid, InstanceLost, LimitReached, RuntimeUnavailable, SessionExpired, StaleGeneration
-from sandbox.model import NOTHING, ExecResult, Lease, Score, Snapshot, SnapshotId, TrajectoryId
+from sandbox.model import ExecResult, Lease, Score, Snapshot, SnapshotId, TrajectoryId
 from sandbox.pages import Pages, is_browser
 from sandbox.pool.members import Namespace, Ports
 from sandbox.ports import Instance
@@ -117,7 +117,7 @@ class Session:
         limit = self.namespace.environment.spec.limits.action_s if limit_s is None else limit_s
         async with self._acting("run") as instance:
             sent: dict[str, Any] = {"stdin": stdin, "cwd": cwd, "limit_s": limit}
-            with self._notes.doing(ActionKind.RUN, argv=tuple(argv), env=env or NOTHING, **sent) as noted:
+            with self._notes.doing(ActionKind.RUN, argv=tuple(argv), env=dict(env or ()), **sent) as noted:
                 result = await instance.run(argv, env=env, output_bytes=output_bytes, **sent)
                 noted.result(result)
                 return result

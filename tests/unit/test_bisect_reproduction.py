@@ -43,8 +43,10 @@ def entry(*actions: RecordedAction, field: str = "db/rows of Öl") -> Entry:
 def test_one_command_stays_as_it_was() -> None:
     assert entry(run("/bin/sh", "-c", "echo a > b\necho c")).table["run"] == "echo a > b\necho c"
     assert entry(run("psql", "-c", "select 'a'")).table["argv"] == ["psql", "-c", "select 'a'"]
-    assert entry(run("/bin/sh", "-c", "false", exit_code=1)).table["run"].endswith("|| :"), "an entry that fails counts as not done"
-    assert entry(run("a", "")).action.argv == ("/bin/sh", "-c", "a ''")
+    assert entry(run("/bin/sh", "-c", "false", exit_code=1)).table["run"].endswith("|| :\n"), (
+        "an entry that fails counts as not done"
+    )
+    assert entry(run("a", "")).action.argv == ("/bin/sh", "-c", "a ''\n")
 
 
 def test_its_name_says_what_it_leaves_and_is_one_for_environment_toml() -> None:

@@ -1,0 +1,197 @@
+"""From a pool's sessions to the culprit, over instances in memory: what is recorded, which history is replayed, what is refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from envs.bisect import BisectReport, bisect, history
+from sandbox.actions import ActionKind, open_actions, read
+from sandbox.clock import SystemClock
+from sandbox.errors import EnvironmentInvalid
+from sandbox.ledger import open_ledger
+from sandbox.model import CheckPolicy, Depth, Mismatch, ResetMethod, ResetPolicy, TrajectoryId, Verdict, VerdictStatus
+from sandbox.pool import Pool
+from sandbox.ports import Ledger
+from sandbox.settings import Settings, Users
+from sandbox.testing import MemoryRuntime, memory_environment
+
+HOOK = ResetPolicy(method=ResetMethod.HOOK, hook=("reset",))
+
+
+def made(reset: ResetPolicy = HOOK, *, deep_every: int = 1000) -> Any:
+    return memory_environment(reset=reset, check=CheckPolicy(deep_every=deep_every))
+
+
+@dataclass
+class Home:
+    """One home, whose runtime outlives its pools. Under a hook and under restore, `leaks` are left."""
+
+    path: Path
+    leaks: dict[ResetMethod, Sequence[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.runtime = MemoryRuntime(leaks=self.leaks)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(home=self.path, store=self.path, scratch=self.path, run=self.path, users=Users(agent=None, server=None))
+
+    @asynccontextmanager
+    async def ledger(self) -> AsyncIterator[Ledger]:
+        async with open_ledger(self.settings.ledger, clock=SystemClock()) as ledger:
+            yield ledger
+
+    @asynccontextmanager
+    async def pool(self, environment: Any) -> AsyncIterator[Pool]:
+        async with (
+            self.ledger() as ledger,
+            open_actions(self.settings.actions, budget_mb=4) as actions,
+            Pool([environment], ledger=ledger, runtime=self.runtime, clock=SystemClock(), size=1, actions=actions) as pool,
+        ):
+            yield pool
+
+    async def live(self, environment: Any, *trajectories: Sequence[str]) -> None:
+        """Each trajectory is commands; they are called t1, t2, ..."""
+        async with self.pool(environment) as pool:
+            for number, commands in enumerate(trajectories, 1):
+                async with pool.session("memory", trajectory=f"t{number}", wait=10) as session:
+                    for command in commands:
+                        await session.run(command.split())
+                await pool.cleared([f"t{number}"], timeout=10)
+
+    async def bisect(self, environment: Any, name: str, **options: Any) -> BisectReport:
+        async with self.ledger() as ledger:
+            return await bisect(await history(name, ledger, self.settings), environment, self.runtime, ledger, **options)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path, {ResetMethod.HOOK: ["file/left*", "file/deep/*"]})
+
+
+@pytest.fixture
+def make_home() -> Callable[..., Home]:
+    return Home
+
+
+async def test_what_a_session_was_asked_for_is_written_down(home: Home) -> None:
+    async with home.pool(made()) as pool, pool.session("memory", trajectory="t1", wait=10) as session:
+        await session.run(["cat"], stdin=b"x", env={"A": "b", "A_TOKEN": "not-to-be-seen"}, cwd="/w")
+        await session.write_file("/a", b"1", mode=0o600)
+        await session.read_file("/a")
+        session.endpoint("state")
+        await session.snapshot()
+
+    found = (await read(home.settings.actions, [TrajectoryId("t1")]))[TrajectoryId("t1")]
+
+    assert found.gap == ""
+    assert [a.kind for a in found.actions] == [ActionKind.RUN, ActionKind.WRITE_FILE, ActionKind.ENDPOINT, ActionKind.SNAPSHOT]
+    assert (found.actions[0].env["A"], found.actions[0].exit_code, found.actions[0].limit_s) == ("b", 0, 60.0)
+    written = b"".join(p.read_bytes() for p in home.settings.actions.iterdir())
+    assert b"not-to-be-seen" not in written
+
+
+async def test_the_culprit_among_twenty_suspects_is_named_and_its_entry_fails_alone(home: Home) -> None:
+    environment = made(deep_every=20)
+    harmless = ["set orders 4", "rm orders", "spawn worker"]
+    await home.live(environment, *[[*harmless, *(["set deep/x 1"] if n == 7 else []), "get orders"] for n in range(20)])
+
+    report = await home.bisect(environment, "t20")
+
+    assert report.culprit is not None, report.as_json()
+    assert (report.culprit[0], report.culprit[1].argv) == ("t8", ("set", "deep/x", "1"))
+    assert (len(report.as_json()["suspects"]), report.fails_alone, report.verdict) == (20, True, VerdictStatus.MISMATCH)
+    assert report.as_json()["fields"] == ["memory/file/deep/x"]
+
+
+async def test_only_the_field_that_differed_is_looked_for(home: Home) -> None:
+    environment = made(deep_every=3)
+    home.leaks[ResetMethod.HOOK] = ["file/deep/x"]
+    await home.live(environment, ["set deep/y 1"], ["set deep/y 2", "set deep/x 1"], [])
+    home.leaks[ResetMethod.HOOK] = ["file/deep/*"]  # and now another thing is left, too, and earlier
+
+    report = await home.bisect(environment, "t3")
+
+    assert report.culprit is not None
+    assert (report.culprit[0], report.culprit[1].argv[1]) == ("t2", "deep/x")
+
+
+async def test_under_restore_each_trajectory_has_a_state_of_its_own(home: Home) -> None:
+    home.leaks[ResetMethod.RESTORE] = ["file/left"]
+    environment = made(ResetPolicy())
+    await home.live(environment, ["set orders 4"], ["set a b", "set left 1"])
+    async with home.ledger() as ledger:
+        quarantine = (await ledger.why(TrajectoryId("t2")))["window"]
+    # What restore itself leaves is seen at depth deep only: the pool's drain sees it.
+    assert quarantine is not None
+
+    report = await home.bisect(environment, quarantine["quarantine"])
+
+    assert report.culprit is not None
+    assert (report.culprit[0], report.culprit[1].number) == ("t2", 1)
+    assert report.entry is not None
+    assert report.entry.table["repaired_by"] == "rebuild"
+
+
+async def test_a_reset_that_holds_now_and_one_that_fails_are_not_the_same(home: Home) -> None:
+    environment = made()
+    await home.live(environment, ["set left 1"])
+    home.leaks[ResetMethod.HOOK] = []
+
+    holds = await home.bisect(environment, "t1")
+    home.runtime.faults.fail("reset_in_place", OSError("no"), times=2)
+    fails = await home.bisect(environment, "t1")
+
+    assert (holds.verdict, holds.culprit) == (VerdictStatus.CLEAN, None)
+    assert fails.verdict is VerdictStatus.INCONCLUSIVE
+    assert fails.account.failed_resets
+
+
+async def test_what_the_reset_changes_by_itself_is_nobodys_fault(home: Home) -> None:
+    environment = made()
+    await home.live(environment, ["set left 1"])
+    itself = Mismatch(probe="memory", field="file/left", expected=None, actual="1")
+    environment.verifier.script.append(Verdict(status=VerdictStatus.MISMATCH, depth=Depth.DEEP, mismatches=(itself,)))
+
+    report = await home.bisect(environment, "t1")
+
+    assert report.by_itself == {"memory/file/left"}
+    assert (report.culprit, report.unexplained, report.verdict) == (None, (), VerdictStatus.MISMATCH)
+
+
+async def test_another_version_of_the_environment_is_refused(home: Home) -> None:
+    await home.live(made(), ["set left 1"])
+    other = memory_environment(reset=HOOK, version="2")
+
+    with pytest.raises(EnvironmentInvalid, match="another version"):
+        await home.bisect(other, "t1")
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10_000))
+async def test_a_culprit_is_found_in_any_history(
+    tmp_path_factory: pytest.TempPathFactory, make_home: Callable[..., Home], seed: int
+) -> None:
+    chance = random.Random(seed)
+    home = make_home(tmp_path_factory.mktemp("home"), {ResetMethod.HOOK: ["file/deep/*"]})
+    environment = made(deep_every=20)
+    harmless = ["set orders 4", "rm orders", "get orders", "spawn x", "set a b", "nothing"]
+    trajectories = [chance.choices(harmless, k=chance.randint(0, 4)) for _ in range(20)]
+    where = chance.randrange(20)
+    at = chance.randint(0, len(trajectories[where]))
+    trajectories[where].insert(at, "set deep/x 1")
+    await home.live(environment, *trajectories)
+
+    report = await home.bisect(environment, "t20")
+
+    assert report.culprit is not None
+    assert (report.culprit[0], report.culprit[1].number, report.fails_alone) == (f"t{where + 1}", at, True)
