@@ -73,6 +73,8 @@ def spec(file: EnvironmentFile, base: Path, tasks: Sequence[TaskTable], *, sourc
             probe_limit_s=check.probe_limit_s,
             instance_every=check.instance_every,
             instance_after_s=check.instance_after_s,
+            quarantine_limit=check.quarantine_limit,
+            quarantine_window=check.quarantine_window,
             instance_drain_s=check.instance_drain_s,
         ),
         probes=tuple(

@@ -62,6 +62,10 @@ class CheckTable(_Table):
     max_ready_age_s: float = Field(900.0, gt=0)
     probe_limit_s: float = Field(30.0, gt=0)
     instance_every: int = Field(100, ge=1, description="shared instances: read the whole after so many leases on it")
+    quarantine_limit: float = Field(
+        1.0, ge=0, le=1, description="leasing stops above this share of quarantined ones among the last judged; 1: never"
+    )
+    quarantine_window: int = Field(20, ge=1, le=10_000, description="how many of the last judged trajectories that looks at")
     instance_after_s: float = Field(600.0, gt=0, description="shared instances: and so long after the first of them")
     instance_drain_s: float = Field(
         600.0, gt=0, description="shared instances: how long leases may end before that, until they are ended"

@@ -1,10 +1,12 @@
-"""`autoclave pool up | status | drain`."""
+"""`autoclave pool up | status | roll | resume | drain`."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from sandbox.model import Baseline
     from sandbox.pool import Pool
 
+Resumes = Annotated[str, Parameter(name="--by", help="Who decides this; written into the pool's log.")]
+Because = Annotated[str, Parameter(name="--reason", help="Why; written into the pool's log.")]
 app = App(name="pool", help="Keep a pool that other processes use.")
 
 
@@ -30,7 +34,7 @@ def up(*environments: str, size: Size = 4, runtime: RuntimeName = None, home: Ho
     """
     from sandbox.clock import SystemClock
     from sandbox.service import Server
-    from sandbox.wiring import open_pool
+    from sandbox.wiring import environment, open_pool
 
     if not environments:
         raise EnvironmentInvalid("a pool of which environments?", fix="`autoclave env list` shows those there are")
@@ -44,7 +48,7 @@ def up(*environments: str, size: Size = 4, runtime: RuntimeName = None, home: Ho
         began = SystemClock().now()
         async with open_pool(environments, size=size, settings=settings) as pool:
             try:
-                async with Server(pool, settings) as server:
+                async with Server(pool, settings, find=lambda name: environment(name, settings)) as server:
                     review = await _new_baselines(pool, began)
                     for name, new in review.items():
                         progress.say(
@@ -108,6 +112,55 @@ def status(*, home: Home = None, json: Json = False) -> int:
         from sandbox.report import terminal
 
         output.show(terminal.pool_status(found))
+    return 0
+
+
+@app.command
+def roll(environment: str, *, home: Home = None, json: Json = False) -> int:
+    """Let the running pool give out ENVIRONMENT as it is now: a newer version under the same name.
+
+    It is built and its baseline recorded while the former version serves. Leases keep the version that they took, and their
+    trajectories are judged by that version's baseline; requests that wait get the new one.
+
+    Example: autoclave pool roll shop
+    """
+    from sandbox.client import connect
+
+    name = str(Path(environment).absolute()) if "/" in environment or environment.startswith(".") else environment
+
+    async def ask() -> tuple[bool, Mapping[str, Any]]:
+        async with connect(load(home)) as pool:
+            rolled = await pool.roll(name)
+            return rolled, (await pool.status())["environments"]
+
+    with output.Progress().step(f"preparing {environment}"):
+        rolled, stand = run(ask())
+    if json:
+        output.print_json({"rolled": rolled, "environments": stand})
+    elif rolled:
+        output.show("rolled: new leases get the new version; `autoclave pool status` shows who still holds a former one")
+    else:
+        output.show("this version is in service already")
+    return 0
+
+
+@app.command
+def resume(environment: str, *, by: Resumes, reason: Because, home: Home = None, json: Json = False) -> int:
+    """Give leases of ENVIRONMENT again after check.quarantine_limit stopped them; the counting starts anew.
+
+    Example: autoclave pool resume shop --by jo --reason "the reset hook is mended"
+    """
+    from sandbox.client import connect
+
+    async def ask() -> bool:
+        async with connect(load(home)) as pool:
+            return await pool.resume(environment, by=by, note=reason)
+
+    stopped = run(ask())
+    if json:
+        output.print_json({"environment": environment, "resumed": stopped})
+    else:
+        output.show(f"{environment} is leased again" if stopped else f"{environment} was not stopped")
     return 0
 
 

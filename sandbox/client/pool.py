@@ -219,6 +219,15 @@ class RemotePool:
         changed: Sequence[Clearance] = await self._connection.call("discard", trajectories=list(trajectories), by=by, note=note)
         return changed
 
+    async def roll(self, environment: str) -> bool:
+        """Let the pool read `environment` (a name, or an absolute path) anew and give that version out from now on."""
+        rolled: bool = await self._connection.call("roll", environment=environment)
+        return rolled
+
+    async def resume(self, environment: str, *, by: str, note: str) -> bool:
+        stopped: bool = await self._connection.call("resume", environment=environment, by=by, note=note)
+        return stopped
+
     async def why(self, trajectory: str) -> Mapping[str, Any]:
         found: Mapping[str, Any] = await self._connection.call("why", trajectory=trajectory)
         return found

@@ -40,7 +40,8 @@ class CheckPolicy:
     """When and how deep to check. A deep check is due after `deep_every` resets or `deep_after_s` seconds from the oldest
     pending trajectory, whichever comes first; quick checks follow every reset. Where namespaces share an instance, the whole
     instance is read after `instance_every` leases on it or `instance_after_s` seconds from the first of them; those that still
-    run then have `instance_drain_s` to end."""
+    run then have `instance_drain_s` to end. Leasing stops when more than `quarantine_limit` (a share) of the last
+    `quarantine_window` judged trajectories were quarantined; 1 never stops it."""
 
     deep_every: int = 20
     deep_after_s: float = 600.0
@@ -51,6 +52,8 @@ class CheckPolicy:
     instance_every: int = 100
     instance_after_s: float = 600.0
     instance_drain_s: float = 600.0
+    quarantine_limit: float = 1.0
+    quarantine_window: int = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,7 @@ class Checker:
             purpose=purpose,
         )
         self._note(namespace, verdict, outcome, closing=purpose == "closing")
+        namespace.environment.judged(outcome)
         if outcome.instance is not None and namespace.host is not None:
             self.on_failed_instance(namespace.host, f"check {outcome.check} of namespace {namespace.id} found it changed")
         if verdict.clean and purpose == "reset":

@@ -20,7 +20,7 @@ from sandbox.lifecycle import Event, State
 from sandbox.model import Depth, Lease, LeaseId, Snapshot, TrajectoryId
 from sandbox.pages import Pages
 from sandbox.pool.crew import Crew
-from sandbox.pool.members import Namespace, Ports, Prepared, StartState
+from sandbox.pool.members import Namespace, Ports, Prepared, StartState, Superseded
 from sandbox.pool.preparation import Preparer
 from sandbox.pool.session import Session
 from sandbox.pool.turnover import Turnover
@@ -67,11 +67,18 @@ class Leasing:
         began = self.ports.clock.monotonic()
         try:
             async with asyncio.timeout(request.wait) as deadline:
+                prepared = prepared.latest
                 self._admit(prepared)
                 start = await self._start_state(prepared, request.task)
                 until = deadline.when()
                 while True:
-                    namespace = await self._claim(prepared, start, request.priority)
+                    if prepared.successor is not None:
+                        prepared = prepared.latest
+                        start = await self._start_state(prepared, request.task)
+                    try:
+                        namespace = await self._claim(prepared, start, request.priority)
+                    except Superseded:
+                        continue
                     if not await self._fit(namespace, start):
                         self._admit(prepared)
                         continue
@@ -175,8 +182,8 @@ class Leasing:
     def _admit(self, prepared: Prepared) -> None:
         if self.closed:
             raise PoolBroken(self.closed)
-        if prepared.broken is not None:
-            raise prepared.broken
+        if (stopped := prepared.broken or prepared.halted) is not None:
+            raise stopped
         if prepared.breaker.is_open and not prepared.members and not prepared.creating and not prepared.breaker.can_try():
             raise PoolBroken(
                 f"no namespace of {prepared.name} can be made: {prepared.breaker.reason}",
@@ -193,6 +200,11 @@ class Leasing:
         )
 
     def _no_lease_awaited(self, prepared: Prepared) -> PoolBusy:
+        if (newer := prepared.successor) is not None:
+            return self._busy(
+                prepared,
+                f"{prepared.name} {newer.spec.version} has taken the place of its version {prepared.spec.version}: no more forks",
+            )
         return self._busy(prepared, f"a fork does not wait for a lease, and nothing else frees a namespace of {prepared.name}")
 
     async def _claim(self, prepared: Prepared, start: StartState, priority: int, *, awaits_leases: bool = True) -> Namespace:

@@ -5,6 +5,7 @@ The ledger decides; what is here is what the ledger last said, plus the live ins
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,13 +14,16 @@ from datetime import datetime
 from sandbox.actions import Unrecorded
 from sandbox.actions.log import Recorder
 from sandbox.breaker import Breaker
-from sandbox.errors import AutoclaveError
+from sandbox.errors import AutoclaveError, PoolBroken
 from sandbox.lifecycle import State
-from sandbox.model import Baseline, EnvironmentSpec, NamespaceId, NamespaceRecord, Snapshot, SnapshotId
+from sandbox.model import Baseline, CheckOutcome, EnvironmentSpec, NamespaceId, NamespaceRecord, Snapshot, SnapshotId
+from sandbox.pool.alarm import QuarantineRate
 from sandbox.pool.hosts import Host
 from sandbox.pool.limits import PoolLimits
 from sandbox.pool.waiting import WaitingLine
 from sandbox.ports import Clock, Environment, Instance, Ledger, Runtime
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,10 @@ class Namespace:
         return self.instance
 
 
+class Superseded(AutoclaveError):
+    """Tells who waits that a newer version has taken the environment's place. It never leaves the pool."""
+
+
 class Prepared:
     """One environment that leases can be had of: its golden and task start states, its namespaces and who waits for them."""
 
@@ -94,12 +102,41 @@ class Prepared:
         self.cycle_s = 1.0  # how long a lease and its reset take, smoothed: for `retry_after_s`
         self.breaker = Breaker(clock=clock, threshold=limits.breaker_failures, pause_s=limits.breaker_pause_s)
         self.waiting: WaitingLine[Namespace] = WaitingLine(clock=clock, limit=limits.queue, ageing_s=limits.ageing_s)
+        policy = self.spec.check
+        self.rate = QuarantineRate(limit=policy.quarantine_limit, window=policy.quarantine_window)
+        self.halted: AutoclaveError | None = None  # a person must look before leases are given again
+        self.successor: Prepared | None = None  # the newer version that has taken its place
+        self.former: list[Prepared] = []  # older versions that still hold some of its places
         self._ready: dict[SnapshotId, deque[Namespace]] = {}
 
     def breaks(self, error: AutoclaveError) -> None:
         """No namespace of it is made any more, and whoever waits for one learns why."""
         self.broken = error
         self.waiting.fail_all(error)
+
+    def judged(self, outcome: CheckOutcome) -> None:
+        """Take note of what a check said of trajectories; too many in quarantine stop the leasing."""
+        self.rate.note(cleared=outcome.cleared, quarantined=outcome.quarantined)
+        if self.halted is not None or not self.rate.over:
+            return
+        self.halted = PoolBroken(
+            f"no leases of {self.name}: {self.rate.quarantined} of its last {self.rate.judged} trajectories were quarantined, and"
+            f" check.quarantine_limit is {self.rate.limit:g}",
+            fix=f"`autoclave quarantine list` shows why; then `autoclave pool resume {self.name} --by NAME --reason WHY`",
+        )
+        log.error("leasing stopped", extra={"event": "pool.halted", "environment": self.name, **self.rate.as_json()})
+        self.waiting.fail_all(self.halted)
+
+    def resume(self) -> bool:
+        """Give leases again, and count anew; False when nothing had stopped them."""
+        halted, self.halted = self.halted, None
+        self.rate.forget()
+        return halted is not None
+
+    @property
+    def latest(self) -> Prepared:
+        """The version that leases are had of now."""
+        return self if self.successor is None else self.successor.latest
 
     @property
     def spec(self) -> EnvironmentSpec:
@@ -112,13 +149,16 @@ class Prepared:
     @property
     def missing(self) -> int:
         """How many namespaces are to be made."""
-        return 0 if self.broken else self.size - len(self.members) - self.creating
+        if self.broken or self.successor:
+            return 0
+        held = sum(len(version.members) + version.creating for version in (self, *self.former))
+        return self.size - held
 
     @property
     def can_come(self) -> bool:
         """True where a namespace may come free without that any lease ends."""
-        coming = len(self.members) - self.leased + self.creating
-        return self.broken is None and (coming > 0 or (self.missing > 0 and not self.breaker.is_open))
+        coming = sum(len(version.members) - version.leased + version.creating for version in (self, *self.former))
+        return self.broken is None and self.successor is None and (coming > 0 or (self.missing > 0 and not self.breaker.is_open))
 
     def ready(self) -> Iterator[Namespace]:
         """Iterate over those that nobody has claimed."""

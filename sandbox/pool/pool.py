@@ -31,6 +31,7 @@ from sandbox.pool.sharing import Sharing
 from sandbox.pool.shipping import Shipping
 from sandbox.pool.turnover import Turnover
 from sandbox.pool.upkeep import Expiry, Rechecks, Retirement, Seals, Spares, Upkeep
+from sandbox.pool.versions import Versions
 from sandbox.ports import Clock, Environment, Ledger, Runtime
 
 log = logging.getLogger(__name__)
@@ -59,10 +60,10 @@ class Pool:
         self._ports = ports = Ports(
             ledger=ledger, runtime=runtime, clock=clock, limits=limits or PoolLimits(), actions=actions or Unrecorded()
         )
-        self._environments: dict[str, Prepared] = {}
         self._required: dict[str, Depth] = {}
         self._crew = Crew()
         self._preparer = Preparer(ports)
+        self._versions = Versions(ports, self._preparer, required=self._required)
         checker = Checker(ports)
         self._resetter = Resetter(ports, self._preparer, checker)
         crew, wake = self._crew, self._wake
@@ -81,6 +82,7 @@ class Pool:
         self._creator = Creator(ports, checker, self._resetter, self._sharing.place)
         self._spares = Spares(ports, creator=self._creator, crew=self._crew, leasing=self._leasing, environments=self._all)
         self._rechecks = Rechecks(ports, turnover=self._turnover, crew=self._crew, environments=self._all)
+        self._retirement = Retirement(ports, resetter=self._resetter, turnover=self._turnover, crew=crew, environments=self._all)
         self._seals = Seals(ports, preparer=self._preparer, environments=self._all)
         self._upkeep = Upkeep(ports, self._crew)
         self._shipping = Shipping(ledger, required=self._required, ask_deep=self._ask_deep)
@@ -94,9 +96,7 @@ class Pool:
         try:
             swept = await reconciler.sweep()
             for environment in self._given:
-                spec = environment.spec
-                self._environments[spec.name] = await self._preparer.prepare(environment, size=self._sizes[spec.name])
-                self._required |= {spec.name: spec.check.required_depth, spec.digest: spec.check.required_depth}
+                await self._versions.prepare(environment, size=self._sizes[environment.spec.name])
             self.settled = await reconciler.settle(self._all(), swept)
         except BaseException:
             self._leasing.closed = "the pool did not open"
@@ -105,12 +105,9 @@ class Pool:
             await self._crew.stop()
             raise
         expiry = Expiry(self._ports, leasing=self._leasing, crew=self._crew)
-        retirement = Retirement(
-            self._ports, resetter=self._resetter, turnover=self._turnover, crew=self._crew, environments=self._all
-        )
         spent = SpentSnapshots(self._ports, preparer=self._preparer, leasing=self._leasing, environments=self._all)
         retention = (spent, OldEvidence(self._ports))
-        self._upkeep.start([self._spares, expiry, self._rechecks, retirement, self._seals, self._sharing, *retention])
+        self._upkeep.start([self._spares, expiry, self._rechecks, self._retirement, self._seals, self._sharing, *retention])
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -161,11 +158,28 @@ class Pool:
 
     def environment(self, name: str) -> Prepared:
         """Return an environment of this pool; raise EnvironmentInvalid naming those there are."""
-        try:
-            return self._environments[name]
-        except KeyError:
-            known = ", ".join(sorted(self._environments)) or "none"
-            raise EnvironmentInvalid(f"this pool keeps no environment {name!r}", fix=f"it keeps: {known}") from None
+        return self._versions.get(name)
+
+    async def roll(self, environment: Environment) -> bool:
+        """Give out this version of an environment of the pool from now on; leases keep the version that they took.
+
+        False when it is the one in service already. Whatever the new version lacks is told before anything changes.
+        """
+        if self._leasing.closed:
+            raise PoolBroken(self._leasing.closed)
+        rolled = await self._versions.roll(environment)
+        if rolled:
+            await self._retirement.round()
+            self._wake()
+        return rolled
+
+    async def resume(self, environment: str, *, by: str, note: str) -> bool:
+        """Give leases again after too many quarantines stopped them; False when nothing had. A person says who and why."""
+        if not by.strip() or not note.strip():
+            raise EnvironmentInvalid("who resumes the leasing, and why?", fix="give `by` and `note`")
+        stopped = self.environment(environment).resume()
+        log.warning("leasing resumed", extra={"event": "pool.resumed", "environment": environment, "by": by, "note": note})
+        return stopped
 
     async def clearance(self, trajectories: Sequence[str]) -> Mapping[TrajectoryId, Clearance]:
         """Look where trajectories stand, without waiting."""
@@ -217,12 +231,15 @@ class Pool:
                 "waiting": len(prepared.waiting),
                 "breaker": prepared.breaker.reason if prepared.breaker.is_open else None,
                 "broken": None if prepared.broken is None else str(prepared.broken),
+                "halted": None if prepared.halted is None else str(prepared.halted),
+                "quarantine_rate": prepared.rate.as_json(),
+                **self._versions.status(prepared),
                 "baseline": prepared.golden.baseline.digest,
                 "snapshot": prepared.golden.snapshot.id,
                 "states": _count(namespace.state for namespace in prepared.members.values()),
                 **self._sharing.status(prepared),
             }
-            for name, prepared in self._environments.items()
+            for name, prepared in ((p.name, p) for p in self._versions.now())
         }
         return {
             "environments": environments,
@@ -254,7 +271,10 @@ class Pool:
 
     async def verify_seals(self) -> Mapping[str, bool]:
         """Digest every golden and task start state in use again, by environment; a broken one is retired."""
-        return {prepared.name: await self._seals.verify(prepared) for prepared in self._all()}
+        found: dict[str, bool] = {}
+        for prepared in self._all():
+            found[prepared.name] = await self._seals.verify(prepared) and found.get(prepared.name, True)
+        return found
 
     async def drain(self, *, grace_s: float | None = None) -> None:
         """Admit nobody, let sessions end, revoke the rest, check the last trajectories, close everything.
@@ -332,7 +352,7 @@ class Pool:
                 self._rechecks.begin(namespace, Depth.DEEP, purpose="recheck")
 
     def _all(self) -> Collection[Prepared]:
-        return self._environments.values()
+        return self._versions.all()
 
     def _wake(self) -> None:
         for prepared in self._all():

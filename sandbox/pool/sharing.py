@@ -117,10 +117,16 @@ class Sharing:
     # duty
 
     async def round(self) -> None:
-        """Begin the barriers that are due."""
+        """Begin the barriers that are due; an instance that a former version has left goes, after its last one."""
         for prepared in self._environments():
-            for host in prepared.hosts:
-                if self._due(host):
+            for host in list(prepared.hosts):
+                left = prepared.successor is not None and not host.members
+                if left and not host.leases and not host.closed and not host.gone:
+                    host.gone = "a newer version has taken its place"
+                    self._crew.spawn(self._close(host, note=host.gone), name=f"close {host.id}")
+                elif left and not host.gone:
+                    self.begin(host, purpose="drain")
+                elif self._due(host):
                     self.begin(host, purpose="barrier")
 
     def _due(self, host: Host) -> bool:
@@ -194,6 +200,7 @@ class Sharing:
         )
         state = State.READY if verdict.clean else State.QUARANTINED
         host.record = replace(host.record, state=state, last_check=outcome.check, checked=self._ports.clock.now())
+        prepared.judged(outcome)
         if verdict.clean:
             host.checked()
         else:

@@ -148,7 +148,7 @@ class Rechecks:
 
 
 class Retirement:
-    """Takes ready namespaces out of service that are older than the policy's max_age, and all of a retired environment."""
+    """Takes ready namespaces out of service: older than max_age, of a retired environment, or of a former version."""
 
     def __init__(self, ports: Ports, *, resetter: Resetter, turnover: Turnover, crew: Crew, environments: Environments) -> None:
         self.every_s = ports.limits.upkeep_s
@@ -163,7 +163,8 @@ class Retirement:
             oldest = prepared.spec.reset.max_age_s
             for namespace in list(prepared.ready()):
                 too_old = 0 < oldest <= self._ports.clock.monotonic() - namespace.born
-                if (too_old or prepared.broken is not None) and prepared.claim(namespace):
+                ends = prepared.broken is not None or prepared.successor is not None
+                if (too_old or ends) and prepared.claim(namespace):
                     self._crew.spawn(self._leave(namespace), name=f"retire {namespace.id}")
 
     async def _leave(self, namespace: Namespace) -> None:
@@ -171,7 +172,7 @@ class Retirement:
         try:
             if prepared.broken is None:
                 await self._resetter.close_chain(namespace)
-            await self._resetter.retire(namespace, note=str(prepared.broken or "max_age reached"))
+            await self._resetter.retire(namespace, note=_why_it_leaves(prepared))
         except BaseException:
             if namespace.state is State.READY and namespace.id in prepared.members:
                 prepared.put(namespace)  # nothing has happened to it: a later round tries again
@@ -179,6 +180,12 @@ class Retirement:
                 await self._turnover.out_of_service(namespace)
             raise
         self._turnover.wake()
+
+
+def _why_it_leaves(prepared: Prepared) -> str:
+    if prepared.broken is not None:
+        return str(prepared.broken)
+    return "max_age reached" if prepared.successor is None else f"version {prepared.successor.spec.version} has taken its place"
 
 
 class Seals:

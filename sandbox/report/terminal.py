@@ -217,10 +217,12 @@ def pool_status(found: Mapping[str, Any]) -> RenderableType:
     """What a running pool holds."""
     pools = table("environment", ">size", ">ready", ">leased", ">creating", ">waiting", "states", "trouble", title="Pool")
     for name, e in found["environments"].items():
-        trouble = e.get("broken") or e.get("breaker") or ""
+        trouble = e.get("broken") or e.get("halted") or e.get("breaker") or ""
+        former = "".join(f", {f['live']} of {f['version']}" for f in e["former"])
         states = ", ".join(f"{state} {count}" for state, count in e["states"].items())
         pools.add_row(
-            plain(name), *(plain(e[key]) for key in ("size", "ready", "leased", "creating", "waiting")), plain(states),
+            plain(f"{name} {e['version']}"), *(plain(e[key]) for key in ("size", "ready", "leased", "creating", "waiting")),
+            plain(states + former),
             Text(visible(str(trouble)), style="red"),
         )  # fmt: skip
     ledger = found["ledger"]
@@ -229,6 +231,10 @@ def pool_status(found: Mapping[str, Any]) -> RenderableType:
         for name in ("leases", "checks", "clearances")
     ]
     rows += [(name, plain(ledger[name])) for name in ("quarantines", "batches")]
+    rows += [
+        (f"quarantined, {name}", plain("{quarantined} of the last {judged} judged".format_map(e["quarantine_rate"])))
+        for name, e in found["environments"].items()
+    ]
     rows += [
         (f"{key.removesuffix('_ms')}, p50 / p99", plain(_percentiles(ledger[key])))
         for key in ("reset_ms", "check_ms", "acquire_ms")

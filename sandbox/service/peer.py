@@ -24,6 +24,7 @@ QUESTIONS = frozenset(
         "recall",
         "release",
         "discard",
+        "resume",
         "status",
         "why",
         "record_audit",
@@ -44,12 +45,14 @@ class Peer:
         *,
         silence_s: float,
         drain: Callable[[float | None], Awaitable[None]],
+        roll: Callable[[str], Awaitable[bool]],
     ) -> None:
         self._pool = pool
         self._reader = reader
         self._writer = writer
         self._silence_s = silence_s
         self._drain = drain
+        self._roll = roll
         self._sessions: dict[str, Session] = {}
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._granted: dict[int, Session] = {}  # by the number of the call that was answered with it
@@ -123,6 +126,8 @@ class Peer:
             return self._hold(number, await self._pool.acquire(**params))
         if method == "drain":
             return await self._drain(params["grace_s"])
+        if method == "roll":
+            return await self._roll(params["environment"])
         if method in QUESTIONS:
             return await getattr(self._pool, method)(**params)
         _, _, action = method.partition("session.")

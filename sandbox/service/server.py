@@ -6,15 +6,18 @@ import asyncio
 import logging
 import os
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from sandbox.aio import in_thread
 from sandbox.client.connection import HEARTBEAT_S
 from sandbox.client.place import ours_alone, socket_path
-from sandbox.errors import PoolBroken
+from sandbox.errors import EnvironmentInvalid, PoolBroken
 from sandbox.pool import Pool
+from sandbox.ports import Environment
 from sandbox.service.peer import Peer
 from sandbox.settings import Settings
 
@@ -24,8 +27,16 @@ log = logging.getLogger(__name__)
 class Server:
     """Serves a pool that its caller holds. Hold it with `async with`; `ended` is set when a client drained the pool."""
 
-    def __init__(self, pool: Pool, settings: Settings, *, silence_s: float = 6 * HEARTBEAT_S) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        settings: Settings,
+        *,
+        find: Callable[[str], Environment] | None = None,
+        silence_s: float = 6 * HEARTBEAT_S,
+    ) -> None:
         self._pool = pool
+        self._find = find  # an environment, by its name or path, as it is now
         self._path = socket_path(settings)
         self._silence_s = silence_s
         self._server: asyncio.Server | None = None
@@ -67,7 +78,7 @@ class Server:
             self._path.parent.rmdir()
 
     def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = Peer(self._pool, reader, writer, silence_s=self._silence_s, drain=self._drain)
+        peer = Peer(self._pool, reader, writer, silence_s=self._silence_s, drain=self._drain, roll=self._roll)
         task = asyncio.create_task(self._serve(peer), name="service peer")
         self._peers.add(task)
         task.add_done_callback(self._peers.discard)
@@ -81,6 +92,11 @@ class Server:
     async def _drain(self, grace_s: float | None) -> None:
         await self._pool.drain(grace_s=grace_s)
         self.ended.set()
+
+    async def _roll(self, name: str) -> bool:
+        if self._find is None:
+            raise EnvironmentInvalid(f"this pool cannot look up {name!r}", fix="whoever opened it rolls it with Pool.roll()")
+        return await self._pool.roll(await in_thread(self._find, name))
 
     async def _answers(self) -> bool:
         try:

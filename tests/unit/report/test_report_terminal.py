@@ -177,7 +177,9 @@ def test_demo() -> None:
 def test_pool_status() -> None:
     none = {"p50": None, "p99": None}
     environment = {"size": 8, "live": 8, "ready": 6, "leased": 2, "creating": 0, "waiting": 1, "breaker": None,
-                   "broken": "no space left", "baseline": "7c", "snapshot": "s-1", "states": {"ready": 6, "leased": 2}}  # fmt: skip
+                   "broken": "no space left", "baseline": "7c", "snapshot": "s-1", "states": {"ready": 6, "leased": 2},
+                   "version": "2.1.0", "former": [{"version": "2.0.0", "digest": "d", "live": 3, "leased": 1}], "halted": None,
+                   "quarantine_rate": {"quarantined": 4, "judged": 20, "limit": 1.0, "window": 20}}  # fmt: skip
     ledger = {"leases": {"open": 2, "given": 40}, "checks": {"clean": 39}, "clearances": {"cleared (quick)": 38},
               "quarantines": 0, "batches": 1, "reset_ms": {"p50": 80.0, "p99": 120.0}, "check_ms": none,
               "acquire_ms": none}  # fmt: skip
@@ -185,5 +187,13 @@ def test_pool_status() -> None:
               "in_force": {"runtime": "namespaces", "storage": "overlay"}}  # fmt: skip
     for width in (80, 200):
         said = flowed(shown(terminal.pool_status(status), width))
-        for words in ("ready 6", "open 2, given 40", "80.0 / 120.0 ms", "late", "draining", "runtime namespaces"):
+        for words in (
+            "ready 6",
+            "open 2, given 40",
+            "80.0 / 120.0 ms",
+            "late",
+            "draining",
+            "runtime namespaces",
+            "4 of the last 20",
+        ):
             assert words in said

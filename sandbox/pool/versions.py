@@ -1,0 +1,83 @@
+"""Which version of each environment leases are had of now, and the former ones that still have holders.
+
+A new version is prepared while the old one serves. Then requests, those that wait included, go to the new one; a lease keeps
+the version that it took, is checked against that version's baseline, and its namespace retires after its check. The places
+of the two together are never more than the environment's size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from typing import Any
+
+from sandbox.errors import EnvironmentInvalid
+from sandbox.model import Depth
+from sandbox.pool.members import Ports, Prepared, Superseded
+from sandbox.pool.preparation import Preparer
+from sandbox.ports import Environment
+
+log = logging.getLogger(__name__)
+
+
+class Versions:
+    """The environments of a pool, by name."""
+
+    def __init__(self, ports: Ports, preparer: Preparer, *, required: dict[str, Depth]) -> None:
+        self._ports = ports
+        self._preparer = preparer
+        self._required = required  # by digest: what a former version's trajectories need, they go on needing
+        self._now: dict[str, Prepared] = {}
+        self._rolling = asyncio.Lock()
+
+    async def prepare(self, environment: Environment, *, size: int) -> Prepared:
+        """Make it the version that serves under its name."""
+        spec = environment.spec
+        prepared = self._now[spec.name] = await self._preparer.prepare(environment, size=size)
+        self._required |= {spec.name: spec.check.required_depth, spec.digest: spec.check.required_depth}
+        return prepared
+
+    def get(self, name: str) -> Prepared:
+        """Return the version that serves; raise EnvironmentInvalid naming the environments there are."""
+        try:
+            return self._now[name]
+        except KeyError:
+            known = ", ".join(sorted(self._now)) or "none"
+            raise EnvironmentInvalid(f"this pool keeps no environment {name!r}", fix=f"it keeps: {known}") from None
+
+    def now(self) -> Collection[Prepared]:
+        return self._now.values()
+
+    def all(self) -> Collection[Prepared]:
+        """Return all that have anything to look after; former versions that hold nothing more are let go."""
+        for prepared in self._now.values():
+            prepared.former = [f for f in prepared.former if f.members or f.creating or f.hosts]
+        return [version for prepared in self._now.values() for version in (prepared, *prepared.former)]
+
+    async def roll(self, environment: Environment) -> bool:
+        """Let this version serve from now on; False when it does already. An error leaves the old one in service."""
+        name, digest = environment.spec.name, environment.spec.digest
+        async with self._rolling:
+            old = self.get(name)
+            if old.spec.digest == digest:
+                return False
+            new = await self.prepare(environment, size=old.size)
+            new.former = [old, *old.former]
+            old.former = []
+            old.successor = new
+            for namespace in old.members.values():
+                namespace.leaving = True
+            old.waiting.fail_all(Superseded(f"{name} {old.spec.version} is not given out any more"))
+        log.info(
+            "version rolled",
+            extra={"event": "pool.rolled", "environment": name, "from": old.spec.digest, "to": digest, "leased": old.leased},
+        )
+        return True
+
+    def status(self, prepared: Prepared) -> dict[str, Any]:
+        former = [
+            {"version": f.spec.version, "digest": f.spec.digest, "live": len(f.members), "leased": f.leased}
+            for f in prepared.former
+        ]
+        return {"version": prepared.spec.version, "digest": prepared.spec.digest, "former": former}

@@ -1,0 +1,158 @@
+"""A newer version of an environment in a running pool: nobody sees both, and each is judged by its own baseline."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from sandbox.errors import EnvironmentInvalid, PoolBroken, PoolBusy
+from sandbox.lifecycle import State
+from sandbox.model import ClearanceState, Isolation
+from sandbox.testing import memory_environment
+
+
+def version(number: int, **options: Any) -> Any:
+    return memory_environment(files={"orders": str(number), "deep/settings": "default"}, version=f"{number}.0.0", **options)
+
+
+async def held(bench: Any, pool: Any) -> dict[str, int]:
+    """How many live namespaces the ledger has of each version's digest."""
+    found: dict[str, int] = {}
+    for record in await bench.ledger.namespaces():
+        if record.state != State.RETIRED and not record.shares:
+            found[record.environment] = found.get(record.environment, 0) + 1
+    return found
+
+
+async def test_a_lease_keeps_the_version_that_it_took_and_the_next_gets_the_new_one(bench: Any) -> None:
+    one, two = version(1), version(2)
+    pool = await bench.open(one, size=2)
+    async with pool.session("memory", wait=5) as old:
+        assert await pool.roll(two)
+        assert (await old.run(["get", "orders"])).text == "1"
+        async with pool.session("memory", wait=5) as new:
+            assert (await new.run(["get", "orders"])).text == "2"
+            assert (await old.run(["get", "orders"])).text == "1"
+            stand = (await pool.status())["environments"]["memory"]
+            assert (stand["version"], stand["former"][0]["version"], stand["former"][0]["leased"]) == ("2.0.0", "1.0.0", 1)
+        await old.run(["set", "orders", "17"])
+    await pool.cleared([old.trajectory_id, new.trajectory_id], timeout=5)
+    await bench.quiet()
+
+    assert {c.state for c in (await pool.clearance([old.trajectory_id, new.trajectory_id])).values()} == {ClearanceState.CLEARED}
+    assert await held(bench, pool) == {two.spec.digest: 2}
+    assert (await pool.status())["environments"]["memory"]["former"] == []
+
+
+async def test_who_waits_gets_the_new_version(bench: Any) -> None:
+    pool = await bench.open(version(1), size=1)
+    async with pool.session("memory", wait=5):
+        waiting = asyncio.create_task(pool.acquire("memory", wait=60))
+        await asyncio.sleep(0.02)
+        await pool.roll(version(2))
+    async with await waiting as session:
+        assert (await session.run(["get", "orders"])).text == "2"
+
+
+async def test_the_places_of_both_versions_are_never_more_than_the_size(bench: Any) -> None:
+    pool = await bench.open(version(1), size=2)
+    first, second = [await pool.acquire("memory", wait=5) for _ in range(2)]
+    await pool.roll(version(2))
+    with pytest.raises(PoolBusy):
+        await pool.acquire("memory", wait=0.05)
+    assert sum((await held(bench, pool)).values()) == 2
+    await first.release()
+    async with pool.session("memory", wait=5) as session:
+        assert (await session.run(["get", "orders"])).text == "2"
+        assert sum((await held(bench, pool)).values()) == 2
+    await second.release()
+
+
+async def test_the_version_in_service_is_not_rolled_again_and_another_name_is_refused(bench: Any) -> None:
+    pool = await bench.open(version(1))
+    assert not await pool.roll(version(1))
+    with pytest.raises(EnvironmentInvalid, match="keeps no environment 'other'"):
+        await pool.roll(memory_environment("other"))
+
+
+async def test_a_version_that_cannot_be_prepared_leaves_the_old_one_in_service(bench: Any) -> None:
+    pool = await bench.open(version(1))
+    bench.runtime.faults.fail("build", OSError("no space"))
+    with pytest.raises(OSError, match="no space"):
+        await pool.roll(version(2))
+    async with pool.session("memory", wait=5) as session:
+        assert (await session.run(["get", "orders"])).text == "1"
+
+
+async def test_a_fork_of_a_former_version_is_refused_at_once_and_says_why(bench: Any) -> None:
+    pool = await bench.open(version(1), size=2)
+    async with pool.session("memory", wait=5) as parent:
+        saved = await parent.snapshot()
+        await pool.roll(version(2))
+        with pytest.raises(PoolBusy, match=r"2\.0\.0 has taken the place of its version 1\.0\.0"):
+            await parent.fork(saved, wait=60)
+
+
+async def test_a_draining_pool_rolls_nothing(bench: Any) -> None:
+    pool = await bench.open(version(1))
+    await pool.drain()
+    with pytest.raises(PoolBroken, match="draining"):
+        await pool.roll(version(2))
+
+
+async def test_instances_that_a_former_version_shared_go_after_their_last_check(bench: Any) -> None:
+    shared = {"isolation": Isolation.DATABASE, "namespaces_per_instance": 2}
+    pool = await bench.open(version(1, **shared), size=2)
+    former = pool.environment("memory")
+    async with pool.session("memory", wait=5) as old:
+        await pool.roll(version(2, **shared))
+        assert (await old.run(["get", "orders"])).text == "1"
+    await bench.quiet()
+    for _ in range(4):  # rounds of the duties: the last check, then the end
+        await bench.clock.advance(5)
+        await bench.quiet()
+    assert former.hosts == []
+    async with pool.session("memory", wait=5) as new:
+        assert (await new.run(["get", "orders"])).text == "2"
+    assert (await bench.ledger.clearances([old.trajectory_id]))[old.trajectory_id].state == ClearanceState.CLEARED
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_versions_roll_under_eight_sessions(bench: Any, seed: int) -> None:
+    chance = random.Random(seed)
+    pool = await bench.open(version(1), size=8)
+    digests = {version(n).spec.digest: str(n) for n in range(1, 5)}
+    seen: dict[str, str] = {}
+
+    async def work() -> None:
+        for _ in range(6):
+            async with pool.session("memory", wait=30) as session:
+                texts = set()
+                for _ in range(chance.randint(1, 3)):
+                    texts.add((await session.run(["get", "orders"])).text)
+                    await asyncio.sleep(chance.random() * 0.004)
+                assert texts == {digests[session.namespace.environment.spec.digest]}
+                await session.run(["set", "orders", "99"])
+            seen[session.trajectory_id] = texts.pop()
+
+    async def roll() -> None:
+        for number in range(2, 5):
+            await asyncio.sleep(chance.random() * 0.02)
+            assert await pool.roll(version(number))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(8):
+            group.create_task(work())
+        group.create_task(roll())
+    await pool.cleared(list(seen), timeout=30)
+
+    for trajectory, text in seen.items():
+        told = await pool.why(trajectory)
+        assert told["clearance"]["state"] == "cleared"
+        namespace = await bench.ledger.namespace(told["namespace"])
+        assert digests[namespace.environment] == text, "judged on another version's namespace"
+    async with pool.session("memory", wait=30) as session:
+        assert (await session.run(["get", "orders"])).text == "4"
