@@ -1,4 +1,4 @@
-"""The probe score of containers of any image: what is planted there, by whom, and that all of it is seen and gone after a restore."""
+"""The probe score of containers of any image: what is planted there, by whom, and that it is seen and gone after a restore."""
 
 from __future__ import annotations
 
@@ -48,6 +48,9 @@ async def test_leaks_are_planted_seen_and_gone(which: str, machinery: Any, redis
 
     assert {o.name: o.refused for o in found.outcomes if o.refused} == {}
     assert (found.missed, found.left, found.false_alarms) == ((), (), ())
+    resource = environment.spec.resources[0].name
+    assert found.alone(resource), "without its own probe nothing of a container would be missed: it is idle"
+    assert "network/tcp-listener" in found.alone("instance")
     if which == "redis":
         assert found.inapplicable["network/hosts"] == "the agent is not root of this container"
         assert found.planted == len(FEW) - 1
