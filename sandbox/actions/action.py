@@ -24,6 +24,7 @@ _SECRET = re.compile(
     r"pass(word|wd|phrase)|secret|credential|authorization|(^|_)(auth|pass|tokens?|keys?)(_|$)|(api|access|private|signing)key",
     re.IGNORECASE,
 )
+_SHOWN = 300  # characters
 _SHORTEST = 6  # a shorter value occurs by chance
 
 
@@ -76,13 +77,14 @@ class RecordedAction:
 
     @property
     def text(self) -> str:
-        """What it was, on one line."""
+        """What it was, on one line that may be cut."""
         match self.kind:
             case ActionKind.RUN:
                 shown = self.argv[2] if len(self.argv) == 3 and self.argv[0].endswith("sh") and self.argv[1] == "-c" else ""
                 line = shown or " ".join(self.argv)
-                fed = f" <<< {self.stdin.decode('utf-8', 'replace')}" if self.stdin else ""
-                return " ".join(f"{line}{fed}".split())
+                fed = f" <<< {self.stdin[:_SHOWN].decode('utf-8', 'replace')}" if self.stdin else ""
+                whole = " ".join(f"{line}{fed}".split())
+                return whole if len(whole) <= _SHOWN else f"{whole[:_SHOWN]}..."
             case ActionKind.WRITE_FILE:
                 return f"write {len(self.data)} bytes to {self.path}"
             case ActionKind.ENDPOINT | ActionKind.PAGE:
