@@ -121,6 +121,7 @@ def action(table: DestructiveTable) -> DestructiveAction:
     return DestructiveAction(
         name=table.name,
         what=table.what,
+        blind=table.blind,
         seen=Depth(table.seen),
         repaired_by=ResetMethod(table.repaired_by),
         resource=table.resource,

@@ -116,6 +116,7 @@ class DestructiveTable(_Table):
     what: str = Field("", description="what it leaves behind, for people")
     seen: Depths = Field("deep", description="the least depth at which a check that follows no reset must see it")
     repaired_by: Literal["clean", "restore", "rebuild"] = Field("restore", description="the weakest reset that must undo it")
+    blind: str = Field("", description="why no probe can see it; the probe score then leaves it out, with this reason")
     run: str = ""
     argv: list[Text] = Field(default_factory=list)
     sql: list[Text] = Field(default_factory=list)

@@ -184,7 +184,7 @@ async def _noise(trial: Trial) -> frozenset[str]:
 
 
 async def _one(trial: Trial, candidate: Candidate, noise: frozenset[str]) -> Outcome:
-    outcome = _declared(candidate)
+    outcome = declared(candidate)
     async with AsyncExitStack() as held:
         if refused := await plant(trial.instance, candidate, held):
             return replace(outcome, refused=refused)
@@ -192,14 +192,19 @@ async def _one(trial: Trial, candidate: Candidate, noise: frozenset[str]) -> Out
         return await _left(trial, noise, seen)
 
 
-def _declared(candidate: Candidate) -> Outcome:
+def declared(candidate: Candidate) -> Outcome:
+    """What is said of a leak before it is planted."""
     leak, action = candidate.leak, candidate.action
     if leak is None:
         assert action is not None
-        declared, repaired_by = action.seen, action.repaired_by
-        needs = f"role {action.role}" if action.role else ""
         return Outcome(
-            name=candidate.name, kind=candidate.kind, what=candidate.what, declared=declared, repaired_by=repaired_by, needs=needs
+            name=candidate.name,
+            kind=candidate.kind,
+            what=candidate.what,
+            declared=None if action.blind else action.seen,
+            repaired_by=action.repaired_by,
+            needs=f"role {action.role}" if action.role else "",
+            blind=action.blind,
         )
     return Outcome(
         name=candidate.name,

@@ -110,10 +110,11 @@ class TaskSpec:
 class DestructiveAction:
     """A deliberately destructive thing that `env check` does: argv run in a session, SQL sent to a resource as `role`, or something
     done in a browser. It is also a leak of the environment's own catalogue: `what` it leaves, the depth at which a check in place
-    must have `seen` it, and the weakest reset of ours that must undo it."""
+    must have `seen` it (or why no probe can: `blind`), and the weakest reset of ours that must undo it."""
 
     name: str
     what: str = ""
+    blind: str = ""
     seen: Depth = Depth.DEEP
     repaired_by: ResetMethod = ResetMethod.RESTORE
     resource: str | None = None

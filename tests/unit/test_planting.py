@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from envs.planting import Candidate
+from envs.planting import Candidate, ProbeScore
+from envs.planting.candidates import own
+from envs.planting.score import declared
 from probes.leaks import ShellLeak
 from probes.leaks.browser import BrowserLeak
+from sandbox.model import Depth, DestructiveAction, ResetMethod
 
 
 def test_a_browsers_leak_is_told_by_its_own_field_and_not_by_what_the_visit_changes() -> None:
@@ -18,3 +21,20 @@ def test_a_browsers_leak_is_told_by_its_own_field_and_not_by_what_the_visit_chan
 def test_any_field_tells_of_another_leak() -> None:
     leak = ShellLeak(name="edit", what="an edit", shell="echo planted")
     assert Candidate(name="home/edit", kind="files", what="", leak=leak).shows == "*"
+
+
+def test_an_own_leak_says_what_its_author_said_of_it() -> None:
+    action = DestructiveAction(name="note", what="a note", argv=("touch", "note"), seen=Depth.QUICK, repaired_by=ResetMethod.CLEAN)
+    (found,) = own([action])
+    told = declared(found)
+
+    assert (told.name, told.what, told.declared, told.repaired_by, told.blind) == ("note", "a note", "quick", "clean", "")
+
+
+def test_an_own_leak_that_no_probe_can_see_is_not_counted() -> None:
+    (found,) = own([DestructiveAction(name="note", argv=("touch", "/tmp/note"), blind="/tmp ends with the sandbox")])
+    told = declared(found)
+    score = ProbeScore(outcomes=(told,))
+
+    assert (told.declared, told.blind) == (None, "/tmp ends with the sandbox")
+    assert (score.planted, score.missed) == (0, ())
