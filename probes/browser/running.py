@@ -15,6 +15,7 @@ from sandbox.ports import Listener
 
 KIND = "browser"
 _Known = dict[tuple[str | None, int], ProcessInfo]
+_SELF = "/proc/self/exe"  # how Chromium starts some parts; a part gives itself its program's name a moment later
 _RANDOM = re.compile(r"^(/tmp/\.?org\.chromium\.[A-Za-z.]*)[A-Za-z0-9]{6}/")
 _UNNAMED = re.compile(r"^(unnamed|@[0-9a-f]{5})$")  # socket pairs, and names that the kernel chose
 
@@ -40,7 +41,7 @@ def _is_part(process: ProcessInfo, known: _Known) -> bool:
         if above is None:
             return helper
         said = " ".join(above.argv).split(" ")
-        if said[0].rpartition("/")[0] != words[0].rpartition("/")[0]:
+        if _SELF not in (said[0], words[0]) and said[0].rpartition("/")[0] != words[0].rpartition("/")[0]:
             return helper
         if not any(word.startswith("--type=") for word in said):
             return True
