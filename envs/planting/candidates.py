@@ -69,6 +69,8 @@ async def candidates(environment: Environment, instance: Instance) -> tuple[list
         known = await _names(resource, instance, of_files=any(isinstance(k, ShellLeak) for k in out.leaks.get(resource.kind, ())))
         if known is None:
             continue
+        if environment.spec.isolation.shares:
+            known = {**known, "SHARED": "yes"}
         out.add(resource.kind, resource.name, known)
         if resource.kind == "container":
             agents = known
@@ -91,8 +93,7 @@ def own(actions: Iterable[DestructiveAction]) -> list[Candidate]:
 async def _names(resource: ResourceSpec, instance: Instance, *, of_files: bool) -> lookup.Names | None:
     match resource.kind:
         case "postgres":
-            role = str(resource.options.get("role", "agent"))
-            return await lookup.of_database(instance.subject().endpoint(resource.name), role=role)
+            return await lookup.of_database(instance.subject().endpoint(resource.name), instance.endpoint(resource.name))
         case "browser":
             return lookup.of_browser(resource)
         case "container":
@@ -109,6 +110,8 @@ def _unfit(leak: Leak, known: lookup.Names) -> str:
     library = leak.needs_library if isinstance(leak, SqlLeak) else ""
     if leak.needs is Needs.ROOT and "ROOT" not in known:
         return "the agent is not root of this container" if "CONTAINER" in known else "nobody is root of the machine in a sandbox"
+    if "SHARED" in known and (leak.needs is Needs.SUPERUSER or library):
+        return "namespaces share the server, and no holder is its superuser"
     if library and library not in known.get("libraries", ""):
         return f"the server does not load {library}"
     return f"it has no {', no '.join(sorted(w.lower() for w in wanted))} to plant it in" if wanted else ""

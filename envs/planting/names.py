@@ -7,6 +7,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from sandbox.errors import InstanceLost
 from sandbox.model import EnvironmentSpec, ResourceSpec
@@ -51,17 +53,17 @@ _FURTHER = {
         where n.nspname !~ '^pg_' and n.nspname <> 'information_schema' and p.prokind = 'f' order by 1 limit 1""",
     "data": "select current_setting('data_directory')",
     "oid": "select oid::text from pg_database where datname = current_database()",
-    "database": "select quote_ident(current_database())",
     "libraries": "select current_setting('shared_preload_libraries')",
 }
 # Places of a container that its user may change, harmless ones first, with nothing but what every shell has: `d` a directory, `f` a
 # file in one. A container that was just restored is asked, so that its answers are the image's.
 _PLACES = """
 home=${HOME%/}
-for d in "$home" "$PWD" /var/lib/* /opt/* /opt /srv/* /srv /usr/local/* /etc/* /etc /var/tmp; do
-  [ -n "$d" ] && [ "$d" != / ] && [ -d "$d" ] && [ ! -h "$d" ] && [ -w "$d" ] && [ -x "$d" ] && echo "d $d"
+here=${PWD%/}
+for d in "$home" "$here" /var/lib/* /opt/* /opt /srv/* /srv /usr/local/* /etc/* /etc /var/tmp; do
+  [ -n "$d" ] && [ -d "$d" ] && [ ! -h "$d" ] && [ -w "$d" ] && [ -x "$d" ] && echo "d $d"
 done
-for f in "$home"/* "$PWD"/* /var/lib/*/* /opt/*/* /srv/*/* /usr/local/*/* /etc/*.conf /etc/*/* /etc/*; do
+for f in "${home:-/none}"/* "${here:-/none}"/* /var/lib/*/* /opt/*/* /srv/*/* /usr/local/*/* /etc/*.conf /etc/*/* /etc/*; do
   [ -f "$f" ] && [ ! -h "$f" ] && [ -s "$f" ] && [ -w "$f" ] && [ -w "${f%/*}" ] && echo "f $f"
 done
 [ ! -w /etc ] || echo root
@@ -81,10 +83,13 @@ _SYSTEMS = (
 )
 
 
-async def of_database(address: str, *, role: str) -> Names:
-    """Look the names up in a database, as its superuser; what it does not have is left out."""
-    found: Names = {"role": role, "outside": OUTSIDE}
-    async with await psycopg.AsyncConnection.connect(address, autocommit=True, connect_timeout=20) as connection:
+async def of_database(address: str, agents: str) -> Names:
+    """Look the names up in the database of the agent's own address, as its superuser; what it does not have is left out."""
+    found: Names = {**of_address(agents), "outside": OUTSIDE}
+    connecting = psycopg.AsyncConnection.connect(
+        address, autocommit=True, connect_timeout=20, dbname=str(conninfo_to_dict(agents)["dbname"])
+    )
+    async with await connecting as connection:
         await connection.execute("set default_transaction_read_only = on")
         row = await (await connection.execute(_TABLE)).fetchone()
         table = 0
@@ -96,6 +101,12 @@ async def of_database(address: str, *, role: str) -> Names:
             if one is not None and one[0]:
                 found[name] = one[0]
     return found
+
+
+def of_address(agents: str) -> Names:
+    """What an address itself says. Each part of a shared server has another."""
+    given = conninfo_to_dict(agents)
+    return {name: sql.Identifier(str(given[key])).as_string() for name, key in (("role", "user"), ("database", "dbname"))}
 
 
 def of_tree(tree: Tree) -> Names:

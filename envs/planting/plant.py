@@ -11,7 +11,7 @@ import psycopg
 
 from envs import browser, destructive
 from envs.planting.candidates import Candidate
-from envs.planting.names import OUTSIDE
+from envs.planting.names import OUTSIDE, of_address
 from probes.leaks import Needs, ShellLeak, SqlLeak
 from probes.leaks.browser import BrowserLeak
 from sandbox.aio import poll
@@ -43,23 +43,25 @@ async def plant(instance: Instance, candidate: Candidate, held: AsyncExitStack) 
 
 async def _sql(instance: Instance, candidate: Candidate, leak: SqlLeak, held: AsyncExitStack) -> None:
     """As the agent where its own role suffices, else as superuser: a leak is not less real for being somebody else's work."""
-    trusted = instance.subject().endpoint(candidate.resource)
+    trusted, agents = instance.subject().endpoint(candidate.resource), instance.endpoint(candidate.resource)
+    names = {**candidate.names, **of_address(agents)}
     strong = leak.needs is not Needs.OWNER or bool(leak.needs_library) or leak.database != "{database}"
-    address = trusted if strong else instance.endpoint(candidate.resource)
-    connection = await _connect(address, dbname=leak.database.format(**candidate.names).strip('"'))
+    address = trusted if strong else agents
+    place = {"dbname": leak.database.format(**names).strip('"')}
+    connection = await _connect(address, **place)
     held.push_async_callback(connection.close)
     if any("{outside}" in statement for statement in leak.sql):
         await connection.execute(f"copy (select 1) to program 'mkdir -p -m 700 {OUTSIDE}'".encode())
     if leak.needs_library:
         await connection.execute(f"set {leak.needs_library}.track = 'top'".encode())
     for statement in leak.sql:
-        await connection.execute(statement.format(**candidate.names).encode())
+        await connection.execute(statement.format(**names).encode())
     if not leak.held:
         await connection.close()
     if leak.then:
-        async with await _connect(trusted) as second:
+        async with await _connect(trusted, **place) as second:
             for statement in leak.then:
-                await second.execute(statement.format(**candidate.names).encode())
+                await second.execute(statement.format(**names).encode())
 
 
 async def _connect(address: str, **changes: Any) -> psycopg.AsyncConnection[Any]:

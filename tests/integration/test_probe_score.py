@@ -56,3 +56,20 @@ async def test_leaks_in_a_database_are_planted_by_names_that_are_looked_up(
 
     assert (found.planted, found.caught, found.repaired, found.missed) == (3, 3, 3, ()), found.as_json()
     assert found.false_alarms == ()
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
+async def test_where_namespaces_share_a_server_each_leak_is_planted_in_the_part_of_its_holder(
+    tmp_path: Path, settings: Settings, nothing_left: None
+) -> None:
+    """And what takes a superuser is not planted: no holder is one, and it would be everybody's."""
+    skeleton.write("desk", kind="postgres", directory=tmp_path / "desk")
+    text = (tmp_path / "desk" / "environment.toml").read_text()
+    (tmp_path / "desk" / "environment.toml").write_text(text.replace("\nversion", '\nisolation = "database"\nversion', 1))
+    environment = load(tmp_path / "desk")
+
+    found = await scored(environment, settings, "db/large-object", "db/database-setting", "db/advisory-lock")
+
+    assert (found.planted, found.caught, found.repaired) == (3, 3, 3), found.as_json()
+    assert found.inapplicable["db/role"] == "namespaces share the server, and no holder is its superuser"
