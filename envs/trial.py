@@ -61,11 +61,13 @@ class Trial:
         self._shared = await runtime.start_shared(self._environment, snapshot, InstanceId(f"{namespace}-shared"), 1)
         return await self._shared.open(namespace, self._generation)
 
-    async def look(self) -> Verdict:
-        """Kill what the agent left running, then read everything: a live process could change what is being read."""
+    async def look(self, *, quiesce: bool = True) -> Verdict:
+        """Kill what the agent left running, then read everything: a live process could change what is being read. Without `quiesce`
+        it is the check of a pool after a reset, for which whatever runs still is a difference."""
         verifier, whole = self._environment.verifier, self._start.instance
         async with asyncio.timeout(self._limits.check_s):
-            await self.instance.quiesce()
+            if quiesce:
+                await self.instance.quiesce()
             verdict = await verifier.check(self.instance.subject(), self._start.baseline, Depth.DEEP)
             if self._shared is None or whole is None:
                 return verdict

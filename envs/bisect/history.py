@@ -8,7 +8,7 @@ from typing import Any
 
 from envs.bisect.search import Segment
 from sandbox.actions import Recording, read
-from sandbox.errors import AutoclaveError, EnvironmentInvalid
+from sandbox.errors import EnvironmentInvalid, RecordMissing
 from sandbox.model import Depth, ResetMethod, TrajectoryId
 from sandbox.ports import Ledger
 from sandbox.settings import Settings
@@ -58,9 +58,12 @@ async def history(name: str, ledger: Ledger, settings: Settings) -> History:
 
 
 def need(found: History) -> None:
-    """Raise AutoclaveError where there is nothing to look for, or nobody to look at."""
+    """Raise RecordMissing or EnvironmentInvalid where there is nobody to look at."""
     if not found.segments:
-        raise AutoclaveError(f"{found.quarantine} names no trajectory whose namespace is known", fix="autoclave quarantine show")
+        raise RecordMissing(
+            f"nobody used the namespace in the window of {found.quarantine}",
+            fix="a later quarantine or an earlier one may hold somebody",
+        )
     if not any(segment.actions for segment in found.segments):
         raise EnvironmentInvalid(
             f"nothing that the trajectories of {found.quarantine} did is recorded",

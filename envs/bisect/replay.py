@@ -127,7 +127,7 @@ class Replayer:
             return frozenset()
         if not look:
             return frozenset()
-        verdict = await trial.look()
+        verdict = await trial.look(quiesce=False)
         differs = sought.among(f"{m.probe}/{m.field}" for m in verdict.mismatches)
         if verdict.problems and not differs:  # no answer is not a no
             told = "; ".join(f"{p.probe}: {p.reason}" for p in verdict.problems)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from hypothesis import strategies as st
 
 from envs.bisect import BisectReport, bisect, history
 from sandbox.actions import ActionKind, open_actions, read
+from sandbox.client import RemotePool
 from sandbox.clock import SystemClock
 from sandbox.errors import EnvironmentInvalid
 from sandbox.ledger import open_ledger
-from sandbox.model import CheckPolicy, Depth, Mismatch, ResetMethod, ResetPolicy, TrajectoryId, Verdict, VerdictStatus
+from sandbox.model import CheckPolicy, Depth, Mismatch, ResetMethod, ResetPolicy, TaskSpec, TrajectoryId, Verdict, VerdictStatus
 from sandbox.pool import Pool
 from sandbox.ports import Ledger
+from sandbox.service import Server
 from sandbox.settings import Settings, Users
 from sandbox.testing import MemoryRuntime, memory_environment
 
@@ -59,11 +62,11 @@ class Home:
         ):
             yield pool
 
-    async def live(self, environment: Any, *trajectories: Sequence[str]) -> None:
+    async def live(self, environment: Any, *trajectories: Sequence[str], task: str | None = None) -> None:
         """Each trajectory is commands; they are called t1, t2, ..."""
         async with self.pool(environment) as pool:
             for number, commands in enumerate(trajectories, 1):
-                async with pool.session("memory", trajectory=f"t{number}", wait=10) as session:
+                async with pool.session("memory", trajectory=f"t{number}", task=task, wait=10) as session:
                     for command in commands:
                         await session.run(command.split())
                 await pool.cleared([f"t{number}"], timeout=10)
@@ -100,6 +103,25 @@ async def test_what_a_session_was_asked_for_is_written_down(home: Home) -> None:
     assert b"not-to-be-seen" not in written
 
 
+async def test_a_session_of_another_process_says_where_it_acts_unseen(home: Home) -> None:
+    with tempfile.TemporaryDirectory(prefix="ac-", dir="/tmp") as short:  # a socket's path may have 107 bytes
+        reached = replace(home.settings, run=Path(short) / "run")
+        async with home.pool(made()) as pool, Server(pool, reached), RemotePool(reached) as remote:
+            for name, direct in (("t1", True), ("t2", False)):
+                async with remote.session("memory", trajectory=name, wait=10) as session:
+                    await session.run(["get", "orders"])
+                    if direct:
+                        session.endpoint("state")
+
+    found = await read(home.settings.actions, [TrajectoryId("t1"), TrajectoryId("t2")])
+
+    assert [[a.kind for a in recording.actions] for recording in found.values()] == [
+        [ActionKind.RUN, ActionKind.ENDPOINT],
+        [ActionKind.RUN],
+    ]
+    assert [recording.gap for recording in found.values()] == ["", ""]
+
+
 async def test_the_culprit_among_twenty_suspects_is_named_and_its_entry_fails_alone(home: Home) -> None:
     environment = made(deep_every=20)
     harmless = ["set orders 4", "rm orders", "spawn worker"]
@@ -126,20 +148,28 @@ async def test_only_the_field_that_differed_is_looked_for(home: Home) -> None:
 
 
 async def test_under_restore_each_trajectory_has_a_state_of_its_own(home: Home) -> None:
-    home.leaks[ResetMethod.RESTORE] = ["file/left"]
+    home.leaks |= {ResetMethod.CLEAN: ["process/stubborn"], ResetMethod.RESTORE: ["process/stubborn"]}
     environment = made(ResetPolicy())
-    await home.live(environment, ["set orders 4"], ["set a b", "set left 1"])
-    async with home.ledger() as ledger:
-        quarantine = (await ledger.why(TrajectoryId("t2")))["window"]
-    # What restore itself leaves is seen at depth deep only: the pool's drain sees it.
-    assert quarantine is not None
+    await home.live(environment, ["set orders 4", "spawn worker"], ["set a b", "spawn stubborn"])
 
-    report = await home.bisect(environment, quarantine["quarantine"])
+    report = await home.bisect(environment, "t2")
 
-    assert report.culprit is not None
+    assert report.culprit is not None, report.as_json()
     assert (report.culprit[0], report.culprit[1].number) == ("t2", 1)
     assert report.entry is not None
     assert report.entry.table["repaired_by"] == "rebuild"
+
+
+async def test_a_history_is_replayed_from_its_tasks_own_start(home: Home) -> None:
+    home.leaks[ResetMethod.HOOK] = ["file/orders"]
+    own = TaskSpec(id="own", family="f", difficulty="easy", split="train", prompt="", start={"state": {"orders": "9"}})
+    environment = memory_environment(reset=HOOK, tasks=[own])
+    await home.live(environment, ["get orders"], ["set orders 3"], task="own")  # as golden has it, and this start has not
+
+    report = await home.bisect(environment, "t2")
+
+    assert report.culprit is not None
+    assert (report.culprit[0], report.fails_alone) == ("t2", True)
 
 
 async def test_a_reset_that_holds_now_and_one_that_fails_are_not_the_same(home: Home) -> None:
