@@ -25,8 +25,8 @@ _SHOWN = 3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What became of one planted leak. `seen` is the least depth at which a check in place sees it (None where none did), `probes`
-    those that did; `left` what still differs after the reset, at the least depth `left_at`, or why that failed; `refused` why it
-    could not be planted."""
+    those that did at that depth; `left` what still differs after the reset, at the least depth `left_at`, or why that failed;
+    `refused` why it could not be planted."""
 
     name: str
     kind: str
@@ -218,24 +218,18 @@ def declared(candidate: Candidate) -> Outcome:
 
 
 async def _seen(trial: Trial, shows: str, outcome: Outcome) -> Outcome:
-    """As a check that follows no replacement sees it, in a field that `shows` matches: at which depth, and by which probes."""
-    found: dict[Depth, set[str]] = {}
+    """As a check that follows no replacement sees it, in a field that `shows` matches: quick first, then deep; and by which
+    probes at that depth."""
     for depth in (Depth.QUICK, Depth.DEEP):
         try:
             verdict = await trial.read(depth)
         except AutoclaveError as error:  # it ended the instance, which nobody can overlook
-            return replace(outcome, seen=_first(found) or depth, fields=(error.message.splitlines()[0][:160],))
-        found[depth] = {name for name in differences(verdict) if fnmatchcase(_field(name), shows)}
-    first = _first(found)
-    if first is None:
-        return outcome
-    every = found[Depth.QUICK] | found[Depth.DEEP]
-    probes = tuple(sorted({re.split("[/:]", name, maxsplit=1)[0] for name in every}))
-    return replace(outcome, seen=first, probes=probes, fields=tuple(sorted(found[first])[:_SHOWN]))
-
-
-def _first(found: Mapping[Depth, set[str]]) -> Depth | None:
-    return next((depth for depth, names in found.items() if names), None)
+            return replace(outcome, seen=depth, fields=(error.message.splitlines()[0][:160],))
+        found = {name for name in differences(verdict) if fnmatchcase(_field(name), shows)}
+        if found:
+            probes = tuple(sorted({re.split("[/:]", name, maxsplit=1)[0] for name in found}))
+            return replace(outcome, seen=depth, probes=probes, fields=tuple(sorted(found)[:_SHOWN]))
+    return outcome
 
 
 def _field(name: str) -> str:

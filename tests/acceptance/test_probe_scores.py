@@ -35,7 +35,7 @@ Made by `AUTOCLAVE_WRITE_DOCS=1 python -m pytest tests/acceptance/test_probe_sco
 edit.
 """
 # Probes that have nothing of their own here: a resource lies where they would read, or only the author's service writes there.
-ELSEWHERE = {"shop": set(), "repo": {"workspace", "home"}, "portal": {"workspace", "web"}}
+ELSEWHERE = {"shop": set(), "repo": {"workspace", "home (default)"}, "portal": {"workspace", "web"}}
 
 
 def scored(name: str, runtime: str, home: Path, *more: str) -> Mapping[str, Any]:
