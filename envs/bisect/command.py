@@ -44,6 +44,7 @@ def bisect(
     from envs.environment import LoadedEnvironment
     from envs.registry import Registry
     from sandbox.cli.records import reading
+    from sandbox.errors import EnvironmentInvalid
 
     settings = load(home, runtime)
     progress = output.Progress()
@@ -54,7 +55,13 @@ def bisect(
         async with reading(settings) as ledger:
             past = await history(mismatch, ledger, settings)
         need(past)
-        found = Registry(settings).open(environment or past.environment)
+        try:
+            found = Registry(settings).open(environment or past.environment)
+        except EnvironmentInvalid as error:
+            if environment:
+                raise
+            fix = "name it, or its directory, with --environment"
+            raise EnvironmentInvalid(f"the environment of {past.quarantine}: {error.message}", fix=fix) from error
         require_same(past, found)
         if past.method is not None and past.method is not found.spec.reset.method and isinstance(found, LoadedEnvironment):
             found = found.with_reset(past.method)  # the pool had it so

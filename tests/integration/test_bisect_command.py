@@ -89,6 +89,8 @@ async def test_the_command_names_the_action_and_writes_an_entry_that_fails_alone
     refused = command(settings, "bisect", said["quarantine"], "--environment", str(desk.base))
     assert refused.returncode == 2
     assert "another version" in refused.stderr
+    unnamed = command(settings, "bisect", "t-second")
+    assert (unnamed.returncode, "--environment" in unnamed.stderr) == (2, True)
     unknown = command(settings, "bisect", "q-none", "--json")
     assert (unknown.returncode, json.loads(unknown.stdout)["error"]["type"]) == (2, "RecordMissing")
 
