@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FINDING = 1
 log = logging.getLogger(__name__)
+Instances = Annotated[int, Parameter(validator=Number(gte=2), help="How many fresh instances to look at.")]
 Method = Literal["hook", "clean", "restore", "rebuild"]
 app = App(name="env", help="Environments: write one, register it, and verify that its reset works.")
 
@@ -150,14 +151,23 @@ def new(
     *,
     kind: Annotated[Literal["files", "repo", "postgres"], Parameter(help="The kind of its first resource.")] = "files",
     into: Annotated[Path | None, Parameter(help="The directory to make (default: ./NAME).")] = None,
+    from_: Annotated[str, Parameter(name="--from", help="Draft it from a directory, postgresql://..., or an image.")] = "",
+    instances: Instances = 5,
+    home: Home = None,
     json: Json = False,
 ) -> int:
-    """Write a small environment that works, with comments on every part.
+    """Write a small environment that works, with comments on every part; or draft one from what is there already.
+
+    With --from, fresh instances are started and read, and the probes and volatile fields that they call for are written down, each
+    with its reason. Nothing of the original is changed.
 
     Example: autoclave env new helpdesk --kind postgres
+    Example: autoclave env new tickets --from postgresql://localhost/tickets
     """
     from envs import skeleton
 
+    if from_:
+        return _drafted(name, from_, into or Path(name), instances, home, json)
     written = skeleton.write(name, kind=kind, directory=into or Path(name))
     if json:
         output.print_json({"environment": name, "directory": written[0].parent, "files": written})
@@ -222,6 +232,10 @@ def baseline(
     *,
     task: Annotated[str, Parameter(help="The baseline of this task's own start state.")] = "",
     rebuild: Annotated[bool, Parameter(negative="", help="Build golden from the seed again first.")] = False,
+    discover: Annotated[
+        bool, Parameter(negative="", help="Record nothing: print the probes and volatile fields that fresh instances call for.")
+    ] = False,
+    instances: Instances = 5,
     runtime: RuntimeName = None,
     home: Home = None,
     json: Json = False,
@@ -235,6 +249,8 @@ def baseline(
 
     settings = load(home, runtime)
     found = _open(environment, settings)
+    if discover:
+        return _discovered(found, instances, settings, json)
 
     async def record() -> StartState:
         from sandbox.wiring import machinery
@@ -263,6 +279,37 @@ def baseline(
     else:
         output.show(*views.baseline(found.spec.name, start.baseline))
     return 0
+
+
+def _discovered(found: Environment, instances: int, settings: Settings, json: bool) -> int:
+    from envs.discovery.procedure import Discovery
+    from envs.discovery.procedure import discover as look
+    from sandbox.wiring import machinery
+
+    progress = output.Progress()
+
+    async def observe() -> Discovery:
+        async with machinery(settings) as (runtime, _):
+            await runtime.sweep()
+            return await look(found, runtime, instances=instances, say=progress.say)
+
+    seen = run(observe())
+    output.print_json(seen.as_json()) if json else output.show(seen.text.rstrip())
+    return FINDING if seen.left else 0
+
+
+def _drafted(name: str, given: str, into: Path, instances: int, home: Path | None, json: bool) -> int:
+    from envs import skeleton
+    from envs.discovery.procedure import begin
+
+    skeleton.refuse_name(name)
+    found = begin(given, name, into, settings=load(home), instances=instances, say=output.Progress().say)
+    files, seen = run(found)
+    if json:
+        output.print_json({"environment": name, "directory": into, "files": files, "discovery": seen.as_json()})
+    else:
+        output.show(*(str(path) for path in files[:10]), f"Next: read {files[0]}, then autoclave env check {into} --score")
+    return FINDING if seen.left else 0
 
 
 def _scores(settings: Settings, environment: Environment) -> Sequence[Kept]:

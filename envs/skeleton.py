@@ -13,10 +13,7 @@ KINDS = ("files", "repo", "postgres")
 
 def write(name: str, *, kind: str, directory: Path) -> list[Path]:
     """Write the skeleton of that kind; return its files, `environment.toml` first. Nothing that exists is overwritten."""
-    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,39}", name):
-        raise EnvironmentInvalid(
-            f"{name!r} is no name for an environment", fix="lower case letters, digits, - and _; a letter first"
-        )
+    refuse_name(name)
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise EnvironmentInvalid(f"{directory} exists and is not empty", fix="choose another with --into")
     source = _TEMPLATES / kind
@@ -33,3 +30,11 @@ def write(name: str, *, kind: str, directory: Path) -> list[Path]:
             target.chmod(0o755)
         written.append(target)
     return sorted(written, key=lambda p: (p.name != "environment.toml", p))
+
+
+def refuse_name(name: str) -> None:
+    """Raise EnvironmentInvalid for what no environment can be called."""
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,39}", name):
+        raise EnvironmentInvalid(
+            f"{name!r} is no name for an environment", fix="lower case letters, digits, - and _; a letter first"
+        )

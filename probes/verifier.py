@@ -65,6 +65,10 @@ class ProbeVerifier:
         due = self._due(subjects[0]) if subjects else self._probes
         return settle(due, clones, drift, key=key, volatile=self._volatile, recorded=self._clock.now())
 
+    async def read(self, subject: Subject) -> Mapping[str, Mapping[str, str]]:
+        """Return all that the probes read of a fresh instance, by probe. Raises BaselineUnstable naming those that cannot read."""
+        return await self._recorded(subject)
+
     async def check(self, subject: Subject, baseline: Baseline, depth: Depth) -> Verdict:
         began = self._clock.monotonic()
         mismatches, problems = _identity(subject)

@@ -1,0 +1,107 @@
+"""Reading fresh instances of an environment as its probes read them, without a baseline to hold them against."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from envs.discovery.unstable import Fields, Kind, Reading
+from sandbox.errors import EnvironmentInvalid
+from sandbox.model import NamespaceId, Snapshot
+from sandbox.pool.limits import PoolLimits
+from sandbox.ports import Environment, Instance, Runtime, Subject
+
+Say = Callable[[str], None]
+LATER_S = 20.0
+
+
+@runtime_checkable
+class Reads(Protocol):
+    """A verifier that can be asked what its probes read."""
+
+    async def read(self, subject: Subject) -> Mapping[str, Mapping[str, str]]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What was read. `builds` are fields that differ between two builds from the seed: no trouble, since only one is sealed."""
+
+    readings: tuple[Reading, ...]
+    builds: tuple[Reading, ...]
+
+    @property
+    def instances(self) -> int:
+        return 1 + sum(r.kind is Kind.FRESH for r in self.readings[1:])
+
+    @property
+    def fields(self) -> int:
+        return sum(len(fields) for fields in self.readings[0].fields.values())
+
+
+async def observe(
+    environment: Environment, runtime: Runtime, *, instances: int, later_s: float = LATER_S, say: Say = lambda _: None
+) -> Observed:
+    """Build twice, start so many instances of the first build one after another, and read each; the first one again after
+    `later_s` seconds and after a restore. Everything is removed again. Raises EnvironmentInvalid where that cannot be done."""
+    verifier = environment.verifier
+    if not isinstance(verifier, Reads):
+        raise EnvironmentInvalid(
+            f"environment {environment.spec.name} brings a verifier of its own, which cannot be asked what it reads",
+            fix="discovery is for environments that are judged by probes",
+        )
+    if environment.spec.isolation.shares:
+        raise EnvironmentInvalid(
+            f"environment {environment.spec.name} shares instances; discovery looks at instances of their own",
+            fix='set `isolation = "instance"` for it, and take what it proposes over',
+        )
+    limits = PoolLimits()
+    async with AsyncExitStack() as stack:
+
+        async def built() -> Snapshot:
+            async with asyncio.timeout(limits.build_s):
+                snapshot = await runtime.build(environment)
+            stack.push_async_callback(_remove, runtime, snapshot)
+            return snapshot
+
+        async def read(instance: Instance) -> Fields:
+            async with asyncio.timeout(limits.check_s):
+                return await verifier.read(instance.subject())
+
+        say("building twice")
+        golden, second = await built(), await built()
+        readings: list[Reading] = []
+        for number in range(1, instances + 1):
+            say(f"fresh instance {number} of {instances}")
+            async with _started(environment, runtime, golden, limits) as instance:
+                readings.append(Reading(kind=Kind.FRESH, fields=await read(instance)))
+                if number > 1:
+                    continue
+                await asyncio.sleep(later_s)
+                readings.append(Reading(kind=Kind.LATER, fields=await read(instance)))
+                await instance.revoke()
+                async with asyncio.timeout(limits.reset_s):
+                    await instance.restore(golden, 2)
+                readings.append(Reading(kind=Kind.RESTORED, fields=await read(instance)))
+        async with _started(environment, runtime, second, limits) as instance:
+            builds = (readings[0], Reading(kind=Kind.FRESH, fields=await read(instance)))
+    return Observed(readings=tuple(readings), builds=builds)
+
+
+@asynccontextmanager
+async def _started(environment: Environment, runtime: Runtime, snapshot: Snapshot, limits: PoolLimits) -> AsyncIterator[Instance]:
+    async with asyncio.timeout(limits.start_s):
+        instance = await runtime.start(environment, snapshot, NamespaceId(f"discover-{secrets.token_hex(4)}"), 1)
+    try:
+        yield instance
+    finally:
+        async with asyncio.timeout(limits.close_s):
+            await instance.close()
+
+
+async def _remove(runtime: Runtime, snapshot: Snapshot) -> None:
+    for sealed in snapshot.dirs:
+        await runtime.storage.remove(sealed)

@@ -1,0 +1,93 @@
+"""From an environment to the probes and volatile fields that it needs, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from envs.discovery.observe import LATER_S, Observed, observe
+from envs.discovery.sources import draft
+from envs.discovery.text import proposed
+from envs.discovery.unstable import Proposal, Unstable, left_over, proposals, unstable
+from envs.environment import load
+from probes.defaults import default_probes
+from sandbox.aio import in_thread
+from sandbox.ports import Environment, Runtime
+from sandbox.settings import Settings
+from sandbox.wiring import machinery
+
+INSTANCES = 5
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discovery:
+    """What was found out about an environment. `left` is what differed and no pattern covers."""
+
+    environment: str
+    observed: Observed
+    proposals: tuple[Proposal, ...]
+    left: tuple[Unstable, ...]
+    text: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "environment": self.environment,
+            "instances": self.observed.instances,
+            "fields": self.observed.fields,
+            "volatile": [
+                {"pattern": p.pattern, "reason": p.reason, "covers": list(p.covers), "also": p.also} for p in self.proposals
+            ],
+            "left": [u.name for u in self.left],
+            "text": self.text,
+        }
+
+
+async def begin(
+    given: str, name: str, directory: Path, *, settings: Settings, instances: int = INSTANCES, say: Say = lambda _: None
+) -> tuple[list[Path], Discovery]:
+    """Draft an environment from a directory, an address of PostgreSQL or an image, look at it, and add what was found. The draft
+    stays where looking at it fails: its author mends it and goes on with `env baseline --discover`."""
+    made = await draft(given, settings)
+    if made.runtime is not None:
+        settings = replace(settings, runtime=made.runtime)
+    files = await in_thread(made.write, name, directory)
+    environment = load(files[0])
+    async with machinery(settings) as (runtime, _):
+        await runtime.sweep()
+        found = await discover(environment, runtime, instances=instances, say=say)
+    with files[0].open("a", encoding="utf-8") as description:
+        description.write(f"\n{found.text}")
+    load(files[0])  # what is handed over is valid
+    return files, found
+
+
+async def discover(
+    environment: Environment,
+    runtime: Runtime,
+    *,
+    instances: int = INSTANCES,
+    later_s: float = LATER_S,
+    say: Say = lambda _: None,
+) -> Discovery:
+    """Look at so many fresh instances. What the environment declares volatile already is not proposed again."""
+    spec = environment.spec
+    observed = await observe(environment, runtime, instances=instances, later_s=later_s, say=say)
+    known = tuple(spec.volatile)
+    found = [p for p in proposals(observed.readings) if not _covered(p, observed, known)]
+    left = left_over(observed.readings, [*known, *(p.volatile for p in found)])
+    counts = {probe: len(fields) for probe, fields in observed.readings[0].fields.items()}
+    own = {p.name for p in spec.probes}
+    probes = [(p, p.name not in own, counts.get(p.name, 0)) for p in (*default_probes(spec), *spec.probes)]
+    seen = (
+        f"{observed.instances} fresh instances, one of them again {later_s:g} s later and after a restore: {observed.fields} fields"
+    )
+    text = proposed(probes, found, seen=seen, left=left, builds=len(unstable(observed.builds)))
+    return Discovery(environment=spec.name, observed=observed, proposals=tuple(found), left=tuple(left), text=text)
+
+
+def _covered(proposal: Proposal, observed: Observed, known: tuple[Any, ...]) -> bool:
+    open_names = {u.name for u in left_over(observed.readings, known)}
+    return not any(name in open_names for name in proposal.covers)

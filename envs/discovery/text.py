@@ -1,0 +1,94 @@
+"""Tables of `environment.toml` as text with remarks, for an author who goes on from there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import wrap
+from typing import Any
+
+from envs.discovery.unstable import Proposal, Unstable
+from sandbox.model import ProbeSpec
+
+WIDTH = 120
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# What a kind of probe is there for.
+WHY: Mapping[str, str] = {
+    "postgres": "everything that a server keeps: rows, definitions, sequences, roles, rights, settings, sessions, files",
+    "repo": "the working tree, references, objects, hooks, configuration and what git would do by them",
+    "files": "names, types, modes, owners, attributes and contents",
+    "browser": "cookies, storages, workers, tabs, downloads, permissions and what else a profile and a context keep",
+    "container": "changed files, volumes, settings, mounts, restarts, and what `inside` commands tell of its memory",
+    "process": "processes, listeners, sockets and mounts of the whole instance",
+    "shared-tree": "what lies in a shared tree beside the namespaces' own directories",
+    "sql": "the result of a query of yours",
+    "command": "the output of a command of yours",
+    "http": "the answer of a service of yours",
+}
+
+
+def described(name: str, tables: Mapping[str, Any], remarks: Sequence[str]) -> str:
+    """A whole description."""
+    head = [
+        *_comment(f"Drafted by `autoclave env new {name} --from`. Every key: docs/environments.md. Next: autoclave env check ."),
+        *(line for remark in remarks for line in _comment(remark)),
+        f"name = {value(name)}",
+        'version = "0.1.0"',
+        "",
+        "[reset]",
+        'method = "restore"',
+    ]
+    body = [f"\n[resources.{key}]\n{_keys(table)}" for key, table in tables.get("resources", {}).items()]
+    body += [f"\n[[probes]]\n{_keys(table)}" for table in tables.get("probes", [])]
+    return "\n".join([*head, *body]) + "\n"
+
+
+def proposed(
+    probes: Iterable[tuple[ProbeSpec, bool, int]], found: Sequence[Proposal], *, seen: str, left: Sequence[Unstable], builds: int
+) -> str:
+    """Probes (with whether each comes by itself, and how many fields it reads) and volatile fields, each with its reason."""
+    lines = [*_comment(f"Proposed from {seen}. Edit it and put it at the end of environment.toml.")]
+    if builds:
+        said = f"{builds} fields differ between two builds from the seed. No trouble: one is sealed, all others are its clones."
+        lines += _comment(said)
+    for probe, default, fields in probes:
+        comes = "comes by itself; written down, this takes its place" if default else "yours already"
+        lines += ["", *_comment(f"{WHY.get(probe.kind, 'a probe of a kind of your own')}: {fields} fields; {comes}")]
+        keys = {"name": probe.name, "kind": probe.kind, **({"resource": probe.resource} if probe.resource else {})}
+        text = ["[[probes]]", *_keys({**keys, "depth": probe.depth.value, **probe.options}).splitlines()]
+        lines += [line if default else f"# {line}" for line in text]
+    if not found:
+        lines += ["", *_comment("No field was unstable.")]
+    for each in found:
+        covers = [f"covers {len(each.covers)} fields that were unstable" if len(each.covers) > 1 else ""]
+        covers += [f"and {each.also} that were not: narrow it if you can" if each.also else ""]
+        lines += ["", *_comment(" ".join(filter(None, covers))), "[[volatile]]"]
+        lines += [f"pattern = {value(each.pattern)}", f"reason = {value(each.reason)}"]
+    lines += [line for u in left for line in _comment(f"not covered by any pattern: {u.name}")]
+    return "\n".join(lines) + "\n"
+
+
+def value(given: Any) -> str:
+    """A value as TOML."""
+    if isinstance(given, bool):
+        return "true" if given else "false"
+    if isinstance(given, int | float):
+        return str(given)
+    if isinstance(given, Mapping):
+        return "{ " + ", ".join(f"{_key(k)} = {value(v)}" for k, v in given.items()) + " }"
+    if isinstance(given, list | tuple | set | frozenset):
+        return f"[{', '.join(value(item) for item in given)}]"
+    return json.dumps(str(given), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _keys(table: Mapping[str, Any]) -> str:
+    return "\n".join(f"{_key(key)} = {value(item)}" for key, item in table.items())
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else value(name)
+
+
+def _comment(text: str) -> list[str]:
+    return [f"# {line}" for line in wrap(_CONTROL.sub(" ", text), WIDTH - 2)]

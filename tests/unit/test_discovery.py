@@ -1,0 +1,107 @@
+"""What differs between readings that should be alike, and the patterns proposed for it."""
+
+from __future__ import annotations
+
+import tomllib
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from envs.discovery.sources import Draft
+from envs.discovery.text import described, proposed, value
+from envs.discovery.unstable import Kind, Reading, left_over, proposals, unstable
+from envs.environment import load
+from sandbox.errors import EnvironmentInvalid
+from sandbox.model import VolatileField
+
+
+def readings(*each: dict[str, str], kinds: tuple[Kind, ...] = ()) -> list[Reading]:
+    return [
+        Reading(kind=kinds[n - 1] if n and n <= len(kinds) else Kind.FRESH, fields={"web": fields}) for n, fields in enumerate(each)
+    ]
+
+
+def test_a_field_that_differs_is_proposed_by_its_own_name_with_how_it_differed() -> None:
+    seen = readings(
+        {"file/started": "10:00", "file/a": "1"},
+        {"file/started": "10:01", "file/a": "1"},
+        {"file/started": "10:00", "file/a": "1"},
+        kinds=(Kind.FRESH, Kind.LATER),
+    )
+    (one,) = proposals(seen)
+    assert one.pattern == "web/file/started"
+    assert one.reason == "differs between fresh instances (1 of 2 readings), for instance '10:00' and '10:01'"
+    assert one.also == 0
+
+
+def test_names_that_are_drawn_or_counted_get_a_star_where_they_vary() -> None:
+    names = ("file/run/4f0c22aa.sock", "file/run/77ab0123.sock", "file/run/9e8d7c6b.sock")
+    (one,) = proposals(readings(*({name: "socket", "file/run/keep.sock": "socket"} for name in names)))
+    assert one.pattern == "web/file/run/*.sock"
+    assert one.also == 1  # it takes a stable field along, and says so
+    assert len(one.covers) == 3
+
+
+def test_what_is_special_in_a_pattern_is_taken_as_it_is() -> None:
+    seen = readings({"file/a[1]*": "x", "file/a1z": "s"}, {"file/a[1]*": "y", "file/a1z": "s"})
+    (one,) = proposals(seen)
+    assert fnmatchcase("web/file/a[1]*", one.pattern)
+    assert not fnmatchcase("web/file/a1z", one.pattern)
+
+
+def test_nothing_differs_nothing_is_proposed() -> None:
+    assert proposals(readings({"a": "1"}, {"a": "1"})) == []
+
+
+TEXTS = st.text(alphabet="ab[*]?1-é /", min_size=1, max_size=6)
+
+
+@given(st.lists(st.dictionaries(TEXTS, st.sampled_from(["1", "2"]), max_size=5), min_size=2, max_size=5))
+def test_the_proposals_leave_nothing_that_was_seen_to_differ_and_are_valid_text(fields: list[dict[str, str]]) -> None:
+    seen = readings(*fields)
+    made = proposals(seen)
+    assert left_over(seen, [p.volatile for p in made]) == []
+    assert {name for p in made for name in p.covers} == {u.name for u in unstable(seen)}
+    back = tomllib.loads(proposed([], made, seen="2 instances", left=[], builds=0)).get("volatile", [])
+    assert [(v["pattern"], v["reason"]) for v in back] == [(p.pattern, p.reason) for p in made]
+
+
+def test_what_is_known_to_be_volatile_is_not_left() -> None:
+    seen = readings({"a": "1", "b": "1"}, {"a": "2", "b": "2"})
+    assert [u.name for u in left_over(seen, [VolatileField(pattern="web/a", reason="a clock")])] == ["web/b"]
+
+
+PLAIN = st.booleans() | st.integers() | st.text(max_size=5)
+NESTED = st.recursive(
+    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(min_size=1, max_size=4), inner, max_size=3)
+)
+
+
+@given(NESTED)
+def test_a_value_comes_back_from_its_text(given_value: object) -> None:
+    assert tomllib.loads(f"v = {value(given_value)}")["v"] == given_value
+
+
+def test_a_draft_is_written_with_what_it_needs_and_over_nothing(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / ".git").mkdir(parents=True)
+    (source / "a.txt").write_text("a")
+    made = Draft(
+        resource="code",
+        tables={"resources": {"code": {"kind": "repo", "seed": "seed"}}},
+        remarks=("one\ntwo",),
+        tree=(source, "seed"),
+    )
+    files = made.write("mine", tmp_path / "mine")
+    assert [p.relative_to(tmp_path / "mine").as_posix() for p in files] == ["environment.toml", "seed/a.txt"]
+    assert load(files[0]).spec.name == "mine"
+    with pytest.raises(EnvironmentInvalid, match="is not empty"):
+        made.write("mine", tmp_path / "mine")
+
+
+def test_a_remark_never_leaves_its_comment() -> None:
+    said = described("x", {"resources": {"r": {"kind": "files"}}}, ["a\n[limits]\rmemory_mb = 1 " + "word " * 60])
+    assert set(tomllib.loads(said)) == {"name", "version", "reset", "resources"}
