@@ -210,7 +210,7 @@ async def found_in(desk: LoadedEnvironment, settings: Settings, seeds: Sequence[
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 async def test_the_culprit_is_found_in_random_histories(desk: LoadedEnvironment, settings: Settings, nothing_left: None) -> None:
     assert await found_in(desk, settings, (4, 3)) == 2
 
