@@ -17,7 +17,7 @@ def process(pid: int, parent: int, *argv: str, role: Role = Role.SERVER, resourc
 
 @pytest.mark.parametrize("program", [CHROMIUM, "/proc/self/exe"])
 def test_a_part_counts_for_nothing_however_far_its_start_has_come(program: str) -> None:
-    """Chromium starts its network service as /proc/self/exe: a check that reads it then, before it has its name, once gave an alarm."""
+    """Chromium starts its network service as /proc/self/exe: a check that read it before it had its name gave an alarm."""
     processes = [
         process(7, 1, *BROWSER),
         process(8, 7, program, "--type=utility", "--utility-sub-type=network.mojom.NetworkService"),

@@ -221,7 +221,15 @@ def try_leaks(
         house = await open_house(isolation, size=4, share=3)
         host = next(h for h in house.hosts if len(h.members) == 3)
         apart = await house.acquire("apart", on=next(h for h in house.hosts if h is not host))
-        missed = [found for leak in leaks if (found := await try_leak(house, host, leak, apart.trajectory_id)) is not None]
+        missed = []
+        for leak in leaks:
+            try:
+                found = await try_leak(house, host, leak, apart.trajectory_id)
+            except Exception as error:
+                error.add_note(f"the leak was: {leak.name}")
+                raise
+            if found is not None:
+                missed.append(found)
         await apart.release()
         assert await house.judged(apart.trajectory_id) == ["cleared (quick)"]
         return missed

@@ -195,7 +195,7 @@ DIRECTORY: list[dict[str, Any]] = [
     {"name": "directory of a part that is not there", "plant": named_like_a_part, "field": "nobody's"},
     {"name": "mode of the tree", "plant": mode, "field": "top"},
     {"name": "hard link between two parts", "plant": linked, "field": "", "quick": False},
-    {"name": "hard link from a part that is thrown away", "plant": linked_dirty, "field": "kept.txt", "quick": False},
+    {"name": "hard link from a part that is thrown away", "plant": linked_dirty, "field": "linked from elsewhere", "quick": False},
     {"name": "link out of a part", "plant": outward, "field": "way-out", "quick": False},
     {"name": "link to another part", "plant": linked_by_name, "field": "next", "quick": False},
     {"name": "file in another's home", "plant": written, "field": "hello", "quick": False},
