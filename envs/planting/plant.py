@@ -54,14 +54,24 @@ async def _sql(instance: Instance, candidate: Candidate, leak: SqlLeak, held: As
         await connection.execute(f"copy (select 1) to program 'mkdir -p -m 700 {OUTSIDE}'".encode())
     if leak.needs_library:
         await connection.execute(f"set {leak.needs_library}.track = 'top'".encode())
+    skipped: list[str] = []
+    connection.add_notice_handler(lambda notice: skipped.extend(_skipped(notice)))
     for statement in leak.sql:
         await connection.execute(statement.format(**names).encode())
+    if skipped:
+        raise psycopg.errors.InsufficientPrivilege(skipped[0])
     if not leak.held:
         await connection.close()
     if leak.then:
         async with await _connect(trusted, **place) as second:
             for statement in leak.then:
                 await second.execute(statement.format(**names).encode())
+
+
+def _skipped(notice: psycopg.errors.Diagnostic) -> list[str]:
+    """Granting and vacuuming what one may not only warn, and leave nothing."""
+    said = notice.message_primary or ""
+    return [said] if notice.sqlstate in ("01006", "01007") or "permission denied" in said else []
 
 
 async def _connect(address: str, **changes: Any) -> psycopg.AsyncConnection[Any]:
