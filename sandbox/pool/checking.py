@@ -34,6 +34,7 @@ class Checker:
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
         self.on_failed_instance: Callable[[Host, str], None] = lambda host, why: None
+        self.on_doubted_instance: Callable[[Host, str], None] = lambda host, why: None
 
     async def check(self, namespace: Namespace, depth: Depth, *, purpose: str) -> Checked:
         """Check and record. Afterwards the namespace is READY (RESETTING for a closing check) or QUARANTINED."""

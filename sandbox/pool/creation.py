@@ -124,4 +124,6 @@ class Creator:
         ]
         prepared.breaker.failed(f"a fresh namespace did not pass its first check: {', '.join(found[:5])}")
         await self._resetter.retire(namespace, note="its opening check was not clean")
+        if namespace.host is not None:
+            self._checker.on_doubted_instance(namespace.host, f"namespace {namespace.id}, made anew on it, was not clean")
         return None

@@ -139,6 +139,8 @@ class Resetter:
             method = method.stronger() or (ResetMethod.REBUILD if rebuilds < self._ports.limits.rebuilds else None)
         reason = str(namespace.environment.broken or f"rebuilt {rebuilds} times without a clean check")
         await self.retire(namespace, note=reason)
+        if host is not None and namespace.environment.broken is None:
+            self._checker.on_doubted_instance(host, f"namespace {namespace.id} was {reason}")
         return False
 
     async def _failed(self, host: Host) -> bool:

@@ -57,6 +57,7 @@ class Sharing:
         self._placing = asyncio.Lock()
         self.every_s = ports.limits.upkeep_s
         checker.on_failed_instance = self.failed
+        checker.on_doubted_instance = self.doubted
 
     # a place for a namespace
 
@@ -142,6 +143,11 @@ class Sharing:
             return None
         host.close(f"instance {host.id} is being checked")
         return self._crew.spawn(self._barrier(host, purpose), name=f"barrier {host.id}")
+
+    def doubted(self, host: Host, why: str) -> None:
+        """A part that was made anew is not clean: what it shares with the others must be at fault, and its check will say whose."""
+        log.warning("instance in doubt", extra={"event": "pool.instance_doubted", "instance": host.id, "reason": why})
+        self.begin(host, purpose="barrier")
 
     async def _barrier(self, host: Host, purpose: str) -> bool:
         clean = False

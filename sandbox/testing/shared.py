@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sandbox.testing.runtime import MemoryRuntime
 
 COMMON = "common/"
+EVERY = "common/every/"  # what every part gets when it is made, as default privileges of a database
 
 
 class MemoryTenant(MemoryInstance):
@@ -48,6 +49,8 @@ class MemoryTenant(MemoryInstance):
             raise ResetFailed(f"instance {self.shared.id} does not run")
         await super().come_up(snapshot, generation)
         self.proof = None
+        assert self.clone is not None
+        self.clone.files.update({p.removeprefix(EVERY): t for p, t in self.shared.commons.items() if p.startswith(EVERY)})
 
     async def snapshot_now(self) -> Snapshot:
         raise ResetFailed("no snapshot can be taken of a shared instance")

@@ -121,6 +121,24 @@ async def test_a_guarded_field_revokes_and_taints_everybody_since_the_last_check
     assert await stand(pool, "after") == ["cleared (quick)"]
 
 
+async def test_a_part_that_cannot_be_made_clean_puts_its_instance_in_doubt(bench: Any) -> None:
+    """As default privileges do, which no part's check names and every new part differs by: the barrier comes at once."""
+    pool = await bench.open(shared(check=CheckPolicy(instance_every=1000)), size=2)
+    await until_full(bench, pool, 2)
+    await use(pool, "earlier")
+    await bench.quiet()
+    await use(pool, "dirty", "set", "common/every/left", "behind")
+    await bench.quiet()
+
+    assert await stand(pool, "earlier", "dirty") == ["quarantined (contaminated)"] * 2
+    await until_full(bench, pool, 2)
+    (host,) = hosts(pool)
+    assert "common/every/left" not in host.live().commons
+    await use(pool, "after")
+    await bench.quiet()
+    assert await stand(pool, "after") == ["cleared (quick)"]
+
+
 async def test_what_no_namespaces_check_reads_is_found_at_the_barrier(bench: Any) -> None:
     pool = await bench.open(shared(check=CheckPolicy(instance_every=3)), size=2)
     for name in ("a", "b"):
