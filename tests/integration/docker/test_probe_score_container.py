@@ -13,7 +13,16 @@ from envs.planting import ProbeScore, candidates, survey
 from envs.trial import Trial
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1200)]
-FEW = ("*/new-file", "*/edit", "*/volume-removed", "*/restart", "*/unmarked-process", "network/tcp-listener", "network/hosts")
+FEW = (
+    "*/new-file",
+    "*/edit",
+    "*/same-size-edit",
+    "*/volume-removed",
+    "*/restart",
+    "*/unmarked-process",
+    "network/tcp-listener",
+    "network/hosts",
+)
 
 
 def cache(image: str) -> envs.LoadedEnvironment:

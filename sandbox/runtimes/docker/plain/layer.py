@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,16 @@ def upper(found: Mapping[str, Any]) -> Path | None:
     """The container's writable layer on the disk, where the engine says so."""
     place = ((found.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir")
     return Path(place) if place and Path(place).is_dir() else None
+
+
+def copied_up(place: Path) -> Iterator[str]:
+    """Yield the paths of all files in that layer. The engine's own list leaves out those of the size and time that they had."""
+    for directory, _, names in os.walk(place, followlinks=False):
+        for name in names:
+            path = Path(directory) / name
+            found = os.lstat(path)
+            if not (stat.S_ISCHR(found.st_mode) and found.st_rdev == 0):  # a whiteout: what was removed, which the engine lists
+                yield f"/{path.relative_to(place)}"
 
 
 def on_disk(place: Path | str, path: str) -> str:

@@ -213,9 +213,11 @@ class PlainView:
         def work(client: Any) -> dict[str, str]:
             listed = client.diff(container) or ()
             found = {item["Path"]: _KINDS.get(item["Kind"], "changed") for item in listed}
+            upper = layer.upper(client.inspect_container(container)) if self._lineage.engine.beside else None
+            if upper is not None:
+                found |= dict.fromkeys(set(layer.copied_up(upper)) - found.keys(), "changed")
             if not contents:
                 return found
-            upper = layer.upper(client.inspect_container(container)) if self._lineage.engine.beside else None
             there = [path for path, kind in found.items() if kind != "removed"]
             if len(there) > _MOST_FILES and upper is None:
                 raise LimitReached(f"{len(there)} files changed, more than {_MOST_FILES} that can be read through an engine")
