@@ -46,16 +46,16 @@ class SharedTreeProbe:
         sharing = context.sharing
         if sharing is None or sharing.tree is None:
             return Findings(fields={"tree": "none is shared"})
-        return Findings(fields=await read_in_thread(_read, sharing, sharing.tree, frozenset(sharing.names)))
+        return Findings(fields=await read_in_thread(_read, sharing, sharing.tree, frozenset(sharing.directories)))
 
 
 def _read(sharing: Sharing, tree: Tree, before: Collection[str]) -> dict[str, str]:
-    """The number of names of parts grows and falls while others come and go; what is nobody's is what no list of them explains."""
+    """Directories come and go with the parts; what is nobody's is what no list of those that were made explains."""
     own = None if sharing.own is None else sharing.own.name
     top = tree.entry("")
     children = [entry for name in sorted(os.listdir(tree.real(""))) if (entry := tree.entry(name)) is not None]
-    known = {*before, *sharing.names, *([own] if own else ())}
-    strange = sorted(f"{e.kind} {name_of(e.path)}" for e in children if e.path.partition(".")[0] not in known)
+    known = {*before, *tuple(sharing.directories)}
+    strange = sorted(f"{e.kind} {name_of(e.path)}" for e in children if e.path not in known)
     walked = tree.walk() if own is None else (e for c in children if c.path.startswith(f"{own}.") for e in tree.walk(c.path))
     return {
         "top": "gone" if top is None else f"{top.kind} {top.mode:04o}",

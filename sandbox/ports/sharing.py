@@ -32,6 +32,7 @@ class Sharing:
     own: Part | None
     names: Collection[str]  # live: all parts there are, a name stays in it until nothing of it is left
     tree: Tree | None = None  # where a tree is shared: all of it, with directories named `<part>.<owner>.<number>`
+    directories: Collection[str] = ()  # live: those of the tree that the runtime made and has not removed
 
 
 @runtime_checkable

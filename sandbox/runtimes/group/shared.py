@@ -256,8 +256,10 @@ class HostSubject(Subject):
 
     @property
     def sharing(self) -> Sharing:
-        tree = self._shared.tree
-        return Sharing(own=None, names=self._shared.names, tree=None if tree is None else tree.clone.tree())
+        tree, names = self._shared.tree, self._shared.names
+        if tree is None:
+            return Sharing(own=None, names=names)
+        return Sharing(own=None, names=names, tree=tree.clone.tree(), directories=tree.directories)
 
     @property
     def proof(self) -> IdentityProof | None:

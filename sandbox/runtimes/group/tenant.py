@@ -241,8 +241,10 @@ class TenantSubject(Subject):
     @property
     def sharing(self) -> Sharing:
         host = self._tenant.host
-        tree = None if host.tree is None else host.tree.clone.tree()
-        return Sharing(own=self._tenant.tenancy.part, names=host.names, tree=tree)
+        own = self._tenant.tenancy.part
+        if host.tree is None:
+            return Sharing(own=own, names=host.names)
+        return Sharing(own=own, names=host.names, tree=host.tree.clone.tree(), directories=host.tree.directories)
 
     def tree(self, resource: str, state: str | None = None) -> Tree:
         served = self._tenant.host.served

@@ -33,6 +33,7 @@ class SharedTree:
         self._plans = plans
         self.clone = clone
         self._numbers = itertools.count(1)
+        self.directories: set[str] = set()  # made, and not removed yet
 
     @property
     def top(self) -> Path:
@@ -42,6 +43,7 @@ class SharedTree:
         """Copy golden's directory to a fresh one of that part."""
         name = f"{part}.{state.owner}.{next(self._numbers)}"
         made = TreeClone(self, name, sealed)
+        self.directories.add(name)
         golden = Mount(target=_GOLDEN, layers=sealed.layers, readonly=True)
         argv = ("/bin/sh", "-ec", _COPY, "sh", _GOLDEN, f"{TREE}/{name}")
         await self._errand(argv, golden, what=f"copying golden to {name}")
@@ -49,8 +51,11 @@ class SharedTree:
 
     async def remove(self, *names: str) -> None:
         """Where the whole tree is gone already, so are they."""
-        with contextlib.suppress(SnapshotMissing):
-            await self._errand(("/bin/sh", "-c", _REMOVE, "sh", *(f"{TREE}/{n}" for n in names)), what="removing directories")
+        try:
+            with contextlib.suppress(SnapshotMissing):
+                await self._errand(("/bin/sh", "-c", _REMOVE, "sh", *(f"{TREE}/{n}" for n in names)), what="removing directories")
+        finally:  # what is left of one that could not be removed is nobody's
+            self.directories.difference_update(names)
 
     async def _errand(self, argv: tuple[str, ...], *binds: Mount, what: str) -> None:
         mounts = (self.clone.mount(TREE), *binds)

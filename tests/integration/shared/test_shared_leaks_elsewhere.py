@@ -208,7 +208,7 @@ DIRECTORY: list[dict[str, Any]] = [
     {"name": "owner of another's file", "plant": owner, "field": "notes.txt", "quick": False},
     {"name": "attribute of another's file", "plant": attribute, "field": "notes.txt", "quick": False},
     {"name": "empty directory in another's", "plant": empty, "field": ".hidden", "quick": False},
-    {"name": "second directory of another's", "plant": second, "field": "", "quick": False},
+    {"name": "second directory of another's", "plant": second, "field": "nobody's"},
     {"name": "file of its own", "plant": own, "field": "", "gone": True},
 ]
 
