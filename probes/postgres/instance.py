@@ -20,6 +20,12 @@ SECRET = "pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert
 # From the same snapshot as the row that names it: the function looks at what is there now, and a part's role may have just gone.
 ROLE = "coalesce((select r_.rolname from pg_catalog.pg_authid r_ where r_.oid = {0}), pg_catalog.pg_get_userbyid({0}))"
 DATABASE = "(select d_.datname from pg_catalog.pg_database d_ where d_.oid = {0})"
+# What pg_describe_object says, from the same snapshot for what may just have gone: {0} is the catalogue, {1} the object.
+OBJECT = """coalesce(case {0} when 'pg_catalog.pg_authid'::regclass then 'role ' ||
+    (select r_.rolname from pg_catalog.pg_authid r_ where r_.oid = {1})
+    when 'pg_catalog.pg_database'::regclass then 'database ' ||
+    (select d_.datname from pg_catalog.pg_database d_ where d_.oid = {1})
+    end, pg_describe_object({0}, {1}, 0), 'gone')"""
 # Our own pinned settings, and what is true of our session only.
 OURS = (
     "application_name",
@@ -53,12 +59,11 @@ def statements(version: int) -> list[str]:
             from pg_database d left join pg_tablespace t on t.oid = d.dattablespace""",
         f"""select 'tablespaces/' || t.spcname, (to_jsonb(t) - '{{oid,spcowner}}'::text[] || jsonb_build_object('owner',
             {ROLE.format("t.spcowner")}, 'location', pg_tablespace_location(t.oid)))::text from pg_tablespace t""",
-        """select 'shared comments/' || coalesce(pg_describe_object(d.classoid, d.objoid, 0), 'gone'), d.description
-            from pg_shdescription d""",
-        """select 'shared labels/' || coalesce(pg_describe_object(l.classoid, l.objoid, 0), 'gone') || '/' || l.provider, l.label
+        f"select 'shared comments/' || {OBJECT.format('d.classoid', 'd.objoid')}, d.description from pg_shdescription d",
+        f"""select 'shared labels/' || {OBJECT.format("l.classoid", "l.objoid")} || '/' || l.provider, l.label
             from pg_shseclabel l""",
         f"""select 'shared dependencies/' || coalesce({DATABASE.format("d.dbid")}, '*') || '/' || d.classid::regclass::text || '/'
-            || coalesce(pg_describe_object(d.refclassid, d.refobjid, 0), 'gone') || '/' || d.deptype::text, count(*)::text
+            || {OBJECT.format("d.refclassid", "d.refobjid")} || '/' || d.deptype::text, count(*)::text
             from pg_shdepend d group by d.dbid, d.classid, d.refclassid, d.refobjid, d.deptype""",
         "select 'replication origins/' || o.roname, o.roident::text from pg_replication_origin o",
         """select 'replication slots/' || s.slot_name, concat_ws(' ', s.slot_type, s.plugin, s.datoid::text, s.temporary, s.active)

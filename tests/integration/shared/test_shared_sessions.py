@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.errors import InstanceLost, StaleGeneration
 from sandbox.runtimes.group.tree_walls import leave_marks, marks_seen
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.slow]
@@ -90,8 +91,15 @@ async def browse(session: Any, mark: str) -> list[str]:
 
 
 async def one(house: Any, mark: str) -> tuple[str, list[str]]:
-    """Use one session; return its trajectory and what it said."""
+    """Use one session; return its trajectory and what it said. One that is taken away says so: its window tells why."""
     session = await house.acquire(mark)
+    try:
+        return await used(house, session, mark)
+    except (InstanceLost, StaleGeneration):
+        return session.trajectory_id, ["lost"]
+
+
+async def used(house: Any, session: Any, mark: str) -> tuple[str, list[str]]:
     try:
         if house.isolation == "context":
             return session.trajectory_id, await browse(session, f"mark-{mark}")
