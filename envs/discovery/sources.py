@@ -26,6 +26,8 @@ IN_MEMORY: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "redis-server": ("keys", ("redis-cli", "debug", "digest")),
     "valkey-server": ("keys", ("valkey-cli", "debug", "digest")),
 }
+# What a server needs that begins as root, looks after its files and goes on as somebody else.
+OF_A_ROOT = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID")
 _GRANTS = """-- What the agent may do in the copied database: everything that it needs, and no more. Edit this.
 {grants}"""
 
@@ -174,7 +176,8 @@ def _of_image(image: str) -> Draft:
     if said.get("Volumes"):
         remarks.append(f"volumes that the image declares are kept, reset and read: {', '.join(sorted(said['Volumes']))}")
     if (said.get("User") or "root") in ("root", "0"):
-        remarks.append("it runs as root without capabilities; what it needs is named in `capabilities`")
+        table["capabilities"] = list(OF_A_ROOT)
+        remarks.append("it begins as root: these capabilities are what most such servers need, take away what this one does not")
     probes = list(_in_memory(words))
     remarks += [] if probes else ["what a server holds in memory alone is not read: add a command to `inside` where that matters"]
     tables: dict[str, Any] = {"resources": {"app": table}}

@@ -1,0 +1,86 @@
+"""Environments drafted from images that nobody made for us: what is proposed holds, and sees what one by hand sees."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import envs
+from envs import check
+from envs.discovery.observe import observe
+from envs.discovery.procedure import begin
+from envs.discovery.unstable import left_over
+from envs.environment import load
+from envs.planting import ProbeScore, candidates, survey
+from envs.trial import Trial
+from sandbox.settings import Settings
+from sandbox.wiring import machinery
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(3600)]
+FEW = 5
+NGINX = ["CHOWN", "SETUID", "SETGID", "DAC_OVERRIDE", "FOWNER"]
+
+
+def by_hand(which: str, image: str) -> envs.LoadedEnvironment:
+    resource: dict[str, Any] = {"kind": "container", "image": image, "ports": [6379 if which == "redis" else 80]}
+    tables: dict[str, Any] = {}
+    if which == "redis":
+        inside = {"keys": ["redis-cli", "debug", "digest"]}
+        tables = {"probes": [{"name": "app", "kind": "container", "resource": "app", "inside": inside}]}
+    else:
+        resource |= {"capabilities": NGINX}
+    return envs.define({"name": "hand", "version": "1", "resources": {"app": resource}, **tables}, Path("/"))
+
+
+async def scored(environment: envs.LoadedEnvironment, settings: Settings, sample: int) -> ProbeScore:
+    async with machinery(settings) as (runtime, ledger):
+        start = await check.baseline(environment, runtime, ledger)
+        async with Trial.open(environment, runtime, start) as trial:
+            found, missing = await candidates(environment, trial.instance)
+            return await survey(trial, found, inapplicable=missing, sample=sample, seed=7)
+
+
+async def drafted(image: str, into: Path, settings: Settings, instances: int = 3) -> envs.LoadedEnvironment:
+    files, found = await begin(image, "drafted", into, settings=settings, instances=instances)
+    assert found.left == ()
+    return load(files[0])
+
+
+@pytest.mark.parametrize("which", ["redis", "nginx"])
+async def test_a_draft_from_an_image_sees_what_a_description_by_hand_sees(
+    which: str, settings: Settings, redis_image: str, nginx_image: str, tmp_path: Path, nothing_left: None
+) -> None:
+    image = redis_image if which == "redis" else nginx_image
+    settings = replace(settings, runtime="docker")
+    environment = await drafted(image, tmp_path / "drafted", settings)
+    if which == "redis":
+        assert environment.spec.probes[0].options["inside"] == {"keys": ["redis-cli", "debug", "digest"]}
+
+    found = await scored(environment, settings, FEW)
+
+    assert (found.missed, found.left, found.false_alarms) == ((), (), ())
+    assert found.planted >= 3
+
+
+@pytest.mark.acceptance
+@pytest.mark.parametrize("which", ["redis", "nginx"])
+async def test_a_hundred_instances_and_the_whole_catalogue(
+    which: str, settings: Settings, redis_image: str, nginx_image: str, tmp_path: Path, nothing_left: None
+) -> None:
+    """AUTOCLAVE_INSTANCES sets how many instances are looked at afterwards."""
+    image = redis_image if which == "redis" else nginx_image
+    settings = replace(settings, runtime="docker")
+    environment = await drafted(image, tmp_path / "drafted", settings, instances=5)
+
+    ours = await scored(environment, settings, 0)
+    theirs = await scored(by_hand(which, image), settings, 0)
+    async with machinery(settings) as (runtime, _):
+        seen = await observe(environment, runtime, instances=int(os.environ.get("AUTOCLAVE_INSTANCES", "100")), later_s=1.0)
+
+    assert ours.share >= 0.95 * theirs.share
+    assert ours.planted == theirs.planted
+    assert left_over(seen.readings, environment.spec.volatile) == []
