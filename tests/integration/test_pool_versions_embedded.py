@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sandbox import Pool
+from sandbox.aio import poll
 from sandbox.service import Server
 from sandbox.settings import Settings
 from sandbox.wiring import environment, open_pool
@@ -46,6 +47,9 @@ async def test_no_lease_sees_two_versions_and_none_is_judged_by_the_others_basel
                 await session.run(["sh", "-c", "echo 9 > docs/number.txt; rm -r docs/edition"])
             seen[session.trajectory_id] = said[0][0]
 
+    async def some_ended() -> bool:
+        return len(seen) >= 6
+
     def find(name: str) -> Any:
         return environment(name, settings)
 
@@ -53,8 +57,7 @@ async def test_no_lease_sees_two_versions_and_none_is_judged_by_the_others_basel
         async with Pool.connect(settings) as remote, asyncio.TaskGroup() as group:
             for _ in range(8):
                 group.create_task(work(remote, 4))
-            while len(seen) < 6:
-                await asyncio.sleep(0.05)
+            assert await poll(some_ended, timeout=300)
             written(place, 2)
             assert await remote.roll(str(place))
         async with pool.session("desk", wait=300) as session:
