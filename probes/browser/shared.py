@@ -18,7 +18,8 @@ from sandbox.resources.browser.cdp import Cdp
 
 OWN = "(own) "
 _COMMONS_S = 120.0  # its page may have to be opened first
-_SETTLE_S = 5.0  # a context that waits for the next part is being opened
+_CHANGING_S = 20.0  # a context that waits for the next part is being opened; below the limit of a probe
+_SETTLE_S = 5.0  # what was asked one after another belongs together
 
 
 def of_instance(field: str) -> bool:
@@ -55,11 +56,13 @@ async def _own(browser: Cdp, part: Part, known: Mapping[str, Any], targets: list
 
 
 async def _of_nobody(browser: Cdp, sharing: Sharing) -> str:
-    """Count the contexts that are neither a part's nor the one that waits, once those in the making are made."""
+    """Count the contexts that are neither a part's nor the one that waits, once none is coming or going."""
     loop = asyncio.get_running_loop()
-    end = loop.time() + _SETTLE_S
+    until, end = loop.time() + _CHANGING_S, loop.time() + _SETTLE_S
     while True:
         known = await browser.call("Relay.parts")
+        if known["changing"] and loop.time() < until:
+            end = loop.time() + _SETTLE_S
         contexts = set((await browser.call("Target.getBrowserContexts"))["browserContextIds"])
         strangers = [name for name in known["parts"] if name not in sharing.names]
         left = contexts - set(known["parts"].values()) - {known["spare"], known["commons"]}

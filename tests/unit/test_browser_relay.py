@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from sandbox.resources.browser.relay import websocket
 from sandbox.resources.browser.relay.filtering import Denied, judge
-from sandbox.resources.browser.relay.parts import Part
+from sandbox.resources.browser.relay.parts import Part, Parts
 from sandbox.resources.browser.relay.sharing import Sharing
 
 
@@ -256,3 +258,32 @@ def test_messages_arrive_whole_however_they_are_cut(messages: list[bytes], step:
 def test_a_frame_without_a_mask_is_refused() -> None:
     with pytest.raises(websocket.Refused):
         websocket.Frames().feed(websocket.frame(websocket.TEXT, b"x"))
+
+
+class Contexts:
+    """A browser of which only contexts matter: each call takes a moment."""
+
+    def __init__(self) -> None:
+        self.there: set[str] = set()
+        self._numbers = itertools.count()
+
+    async def call(self, method: str, params: dict[str, Any] | None = None, session: str | None = None) -> dict[str, Any]:
+        await asyncio.sleep(0.001)
+        name = f"{method}-{next(self._numbers)}"
+        if method == "Target.createBrowserContext":
+            self.there.add(name)
+        elif method == "Target.disposeBrowserContext":
+            self.there.discard((params or {})["browserContextId"])
+        evaluated = {"value": []} if method == "Runtime.evaluate" else {}
+        return {"browserContextId": name, "targetId": name, "sessionId": name, "result": evaluated}
+
+
+async def test_parts_that_are_made_side_by_side_leave_no_context_that_is_nobodys(tmp_path: Path) -> None:
+    browser = Contexts()
+    parts = Parts(browser, str(tmp_path))  # type: ignore[arg-type]
+    for _ in range(3):  # anew, as after each reset
+        await asyncio.gather(*(parts.make(f"ns_{number}", "secret") for number in range(4)))
+        while (known := parts.known())["changing"]:
+            await asyncio.sleep(0.001)
+        assert browser.there == {*known["parts"].values(), known["spare"], known["commons"]}
+        assert len(known["parts"]) == 4

@@ -39,7 +39,7 @@ class Division(ABC):
         if self.options.cookies or self.options.storage:
             async with connected(live) as browser:
                 context = (await browser.call("Relay.parts"))["parts"][part.name]
-                await seeding.fill(browser, self.options, context=context)
+                await seeding.fill(browser, self.options, context=context, ends=await seeding.ends(browser))
 
     async def fence_part(self, live: LiveResource, part: Part) -> None:
         await self._tell(live, part, "Relay.fencePart")

@@ -25,26 +25,38 @@ _ONE_RUN = (
 _TRIM = 'cd "$1"; shift; for p in "$@"; do find . -path "./$p" -prune -exec rm -rf {} +; done'
 
 
-async def fill(browser: cdp.Cdp, start: BrowserStart, *, context: str | None = None) -> None:
+_Key = tuple[str, str, str]  # name, domain, path
+
+
+async def ends(browser: cdp.Cdp) -> Mapping[_Key, float]:
+    """Return when the profile's own cookies end. A browser cuts what is further away than it likes, from when it is told; a context
+    that is told later would have other ends than one that was told before."""
+    found = (await browser.call("Storage.getCookies"))["cookies"]
+    return {(c["name"], c["domain"].lstrip("."), c["path"]): float(c["expires"]) for c in found if not c.get("session")}
+
+
+async def fill(
+    browser: cdp.Cdp, start: BrowserStart, *, context: str | None = None, ends: Mapping[_Key, float] | None = None
+) -> None:
     """Put cookies and local storage into the profile, or into a context beside it; raises EnvironmentInvalid."""
     where = {} if context is None else {"browserContextId": context}
     try:
         if start.cookies:
-            await browser.call("Storage.setCookies", {"cookies": [cookie_parameters(c) for c in start.cookies], **where})
+            await browser.call("Storage.setCookies", {"cookies": [cookie_parameters(c, ends) for c in start.cookies], **where})
         for origin, items in start.storage.items():
             await _store(browser, origin, items, where)
     except cdp.Refused as error:
         raise EnvironmentInvalid(f"the browser's profile cannot be filled: {error.message}") from error
 
 
-def cookie_parameters(cookie: Cookie) -> dict[str, Any]:
+def cookie_parameters(cookie: Cookie, ends: Mapping[_Key, float] | None = None) -> dict[str, Any]:
     """Return a cookie as the protocol wants it."""
     found: dict[str, Any] = {
         "name": cookie.name,
         "value": cookie.value,
         "domain": cookie.domain,
         "path": cookie.path,
-        "expires": cookie.expires,
+        "expires": (ends or {}).get((cookie.name, cookie.domain.lstrip("."), cookie.path), cookie.expires),
         "httpOnly": cookie.http_only,
     }
     if cookie.same_site is not None:

@@ -168,7 +168,9 @@ async def try_leak(house: House, host: Host, leak: Leak, apart: str) -> tuple[An
     outside = await house.acquire("outside", on=host)
     await outside.release()
     await house.judged(outside.trajectory_id)
-    assert await house.barrier(host), f"before {leak.name}: the instance was not clean"
+    clean = await house.barrier(host)
+    window = None if clean else (await house.pool.why(outside.trajectory_id))["window"]
+    assert clean, f"before {leak.name}: the instance was not clean: {window}"
     earlier = await house.acquire("earlier", on=host)
     await earlier.release()
     assert await house.judged(earlier.trajectory_id) == ["cleared (quick)"]

@@ -65,6 +65,11 @@ class Commons:
         self._turn = asyncio.Lock()
         self.context: str | None = None
 
+    @property
+    def working(self) -> bool:
+        """True while its context may be coming or going."""
+        return self._turn.locked()
+
     async def read(self) -> Message:
         """Return what the clipboard holds, a line for each kind of data, and the screens; raise CallFailed."""
         async with self._turn:

@@ -6,10 +6,12 @@ Part of the relay (Python 3.9, standard library only).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import os
 import shutil
+from collections.abc import Iterator
 
 from .commons import Commons
 from .filtering import Denied, judge
@@ -45,6 +47,7 @@ class Parts:
         self._kind_of: dict[str, Message] = {}
         self._guard = Guard(sharing)
         self._guarding: set[asyncio.Task[None]] = set()
+        self._changing = 0  # contexts that are coming or going
         self.commons = Commons(sharing)
         self.shared = False
 
@@ -53,13 +56,26 @@ class Parts:
         return part if part is not None and part.admits(secret) else None
 
     def known(self) -> Message:
-        """Say which contexts are whose."""
+        """Say which contexts are whose, and how many are coming or going: those may belong to nobody for as long."""
         spare = self._spare.result() if self._spare is not None and self._spare.done() and not self._spare.exception() else None
         own = {part.name: part.context for part in self._parts.values()}
-        return {"parts": own, "spare": spare, "commons": self.commons.context}
+        changing = self._changing + self.commons.working
+        return {"parts": own, "spare": spare, "commons": self.commons.context, "changing": changing}
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[None]:
+        self._changing += 1
+        try:
+            yield
+        finally:
+            self._changing -= 1
 
     async def make(self, name: str, secret: str) -> None:
         """Give a name a context that nobody had before; what had that name is gone first."""
+        with self._change():
+            await self._make(name, secret)
+
+    async def _make(self, name: str, secret: str) -> None:
         if not self.shared:
             self.shared = True
             await self._sharing.call("Target.setDiscoverTargets", {"discover": True, "filter": [{}]})
@@ -74,7 +90,8 @@ class Parts:
         part = Part(name, secret, context, downloads)
         await self._keep_downloads(part)
         self._parts[name] = part
-        self._spare = asyncio.ensure_future(self._context())
+        if self._spare is None:  # another that was made meanwhile has seen to it
+            self._spare = asyncio.ensure_future(self._context())
 
     async def _keep_downloads(self, part: Part) -> None:
         behavior = {"behavior": "allow", "downloadPath": part.downloads, "browserContextId": part.context}
@@ -98,17 +115,25 @@ class Parts:
     async def drop(self, name: str) -> None:
         part = self.fence(name)
         if part is not None:
-            try:
-                await self._sharing.call("Target.disposeBrowserContext", {"browserContextId": part.context})
-            except CallFailed:
-                if part.context in (await self._sharing.call("Target.getBrowserContexts"))["browserContextIds"]:
-                    raise
+            with self._change():
+                await self._dispose(part)
             del self._parts[name]
         shutil.rmtree(os.path.join(self._downloads, name), ignore_errors=True)
         await self.commons.empty()
 
+    async def _dispose(self, part: Part) -> None:
+        try:
+            await self._sharing.call("Target.disposeBrowserContext", {"browserContextId": part.context})
+        except CallFailed:
+            if part.context in (await self._sharing.call("Target.getBrowserContexts"))["browserContextIds"]:
+                raise
+
     async def _context(self) -> str:
         """Open a context with an empty tab in which the clipboard is denied."""
+        with self._change():
+            return await self._open_context()
+
+    async def _open_context(self) -> str:
         context: str = (await self._sharing.call("Target.createBrowserContext"))["browserContextId"]
         for name in _DENIED:
             denying = {"permission": {"name": name}, "setting": "denied", "browserContextId": context}
