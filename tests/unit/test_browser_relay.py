@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox.aio import poll
 from sandbox.resources.browser.relay import websocket
 from sandbox.resources.browser.relay.filtering import Denied, judge
 from sandbox.resources.browser.relay.parts import Part, Parts
@@ -274,16 +275,20 @@ class Contexts:
             self.there.add(name)
         elif method == "Target.disposeBrowserContext":
             self.there.discard((params or {})["browserContextId"])
-        evaluated = {"value": []} if method == "Runtime.evaluate" else {}
-        return {"browserContextId": name, "targetId": name, "sessionId": name, "result": evaluated}
+        evaluated: dict[str, Any] = {"value": []} if method == "Runtime.evaluate" else {}
+        return {"browserContextId": name, "targetId": name, "sessionId": name, "identifier": name, "result": evaluated}
 
 
 async def test_parts_that_are_made_side_by_side_leave_no_context_that_is_nobodys(tmp_path: Path) -> None:
     browser = Contexts()
     parts = Parts(browser, str(tmp_path))  # type: ignore[arg-type]
+
+    async def quiet() -> bool:
+        return not parts.known()["changing"]
+
     for _ in range(3):  # anew, as after each reset
         await asyncio.gather(*(parts.make(f"ns_{number}", "secret") for number in range(4)))
-        while (known := parts.known())["changing"]:
-            await asyncio.sleep(0.001)
+        assert await poll(quiet, timeout=5, interval=0.001)
+        known = parts.known()
         assert browser.there == {*known["parts"].values(), known["spare"], known["commons"]}
         assert len(known["parts"]) == 4
