@@ -7,7 +7,7 @@ import contextlib
 import socket
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import InstanceLost, LimitReached
@@ -114,6 +114,7 @@ async def lost(channel: Channel) -> bool:
         st.one_of(st.binary(max_size=60), st.builds(wire.encode, KINDS, st.integers(0, 3), st.binary(max_size=30))), max_size=8
     )
 )
+@example([wire.encode(wire.FAIL, 1, b"\x01\x00\x00\x00\x00")])  # an error number of five bytes
 def test_fuzzed_answers_end_in_a_result_or_a_known_error(pieces: list[bytes]) -> None:
     async def play() -> None:
         channel, inside = await channel_and_inside()

@@ -60,7 +60,7 @@ def test_an_error_after_the_pool_was_up_is_not_a_second_object(
         raise LimitReached("the disk that holds the ledger is full")
 
     @asynccontextmanager
-    async def server(*parts: Any) -> AsyncIterator[Any]:
+    async def server(*parts: Any, **more: Any) -> AsyncIterator[Any]:
         async def at_once() -> None:
             return None
 
@@ -107,6 +107,13 @@ def rendered(rows: Sequence[dict[str, Any]], width: int) -> list[str]:
 
 
 def test_the_list_breaks_no_word_at_80_columns() -> None:
-    row = {"version": "1", "resources": ["postgres", "browser", "files"], "tasks": 240, "reset": "restore", "error": None}
+    row = {
+        "version": "1",
+        "resources": ["postgres", "browser", "files"],
+        "tasks": 240,
+        "reset": "restore",
+        "error": None,
+        "score": None,
+    }
     lines = rendered([row | {"name": "shop", "origin": "autoclave (envs.shop:environment)"}], 80)
     assert any("shop" in line and line.rstrip().endswith("autoclave") for line in lines), lines

@@ -275,7 +275,7 @@ class Channel(asyncio.Protocol):
         finally:
             self._calls.pop(number, None)
         if answer.kind is wire.FAIL:
-            code = int.from_bytes(answer.payload, "big")
+            code = _code(answer)
             if code == errno.EFBIG:
                 raise LimitReached(f"{path} is larger than {bound}", fix="raise that limit")
             raise OSError(code, os.strerror(code), path)
@@ -298,8 +298,8 @@ class Channel(asyncio.Protocol):
 
     def _exit(self, frame: Frame) -> Exit:
         if frame.kind is wire.FAIL:
-            code = int.from_bytes(frame.payload, "big")
-            raise LimitReached(f"the command could not be taken on in {self._name}: {os.strerror(code)}", fix="run fewer at once")
+            why = os.strerror(_code(frame))
+            raise LimitReached(f"the command could not be taken on in {self._name}: {why}", fix="run fewer at once")
         try:
             return unpack_exit(frame.payload)
         except Malformed as error:
@@ -383,3 +383,8 @@ def _run_payload(argv: Sequence[str | bytes], env: Mapping[str, str], cwd: str, 
             fix="pass data on stdin or in a file",
         )
     return payload
+
+
+def _code(frame: Frame) -> int:
+    """The error number of a failure. The inside may say anything: what no number can be is one that nobody has a name for."""
+    return min(int.from_bytes(frame.payload, "big"), 2**31 - 1)

@@ -204,6 +204,9 @@ async def try_leak(house: House, host: Host, leak: Leak, apart: str) -> tuple[An
     wanted = ["cleared (quick)" if leak.gone else "quarantined (contaminated)"] * len(tainted) + ["cleared (quick)", "pending"]
     window = (await house.pool.why(dirty.trajectory_id))["window"]
     seen = [m["field"] for m in window["mismatches"]] if window else []
+    if running is not None and running.outcome is None:  # it was not taken away: the next leak needs its place
+        await running.release()
+        await house.judged(running.trajectory_id)
     right = stand == wanted and (leak.gone or any(leak.field in field for field in seen))
     return None if right else (leak.name, dict(zip([*tainted, "outside", "apart"], stand, strict=True)), seen)
 
