@@ -8,7 +8,7 @@ The clipboard is common to all, so that every check reads it: the relay empties 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from probes.browser.live import cookie_fields, target_fields, window_fields
@@ -42,12 +42,14 @@ async def read_shared(browser: Cdp, sharing: Sharing) -> dict[str, str]:
     fields |= {what: "\n".join(map(name_of, common[what])) for what in ("clipboard", "screens")}
     if sharing.own is None:
         return fields | {"contexts of nobody": await _of_nobody(browser, sharing)}
-    return fields | await _own(browser, sharing.own, known, targets)
+    return fields | await _own(browser, sharing.own, known, targets, contexts)
 
 
-async def _own(browser: Cdp, part: Part, known: Mapping[str, Any], targets: list[Mapping[str, Any]]) -> dict[str, str]:
+async def _own(
+    browser: Cdp, part: Part, known: Mapping[str, Any], targets: list[Mapping[str, Any]], contexts: Collection[str]
+) -> dict[str, str]:
     context = known["parts"].get(part.name)
-    if context is None:
+    if context not in contexts:  # nobody knows it, or somebody took it away: what cannot be asked is no answer, and this is one
         return {f"{OWN}context": "there is none"}
     own = [t for t in targets if t.get("browserContextId") == context]
     found = target_fields(own) | await window_fields(browser, own)
