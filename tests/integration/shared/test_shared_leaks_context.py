@@ -170,8 +170,10 @@ LEAKS: list[dict[str, Any]] = [
 ]
 
 
-async def test_every_leak_is_caught_and_taints_exactly_whom_the_windows_name(try_leaks: Any, leak_type: Any) -> None:
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.acceptance)])
+async def test_leaks_are_caught_and_taint_exactly_whom_the_windows_name(every: int, try_leaks: Any, leak_type: Any) -> None:
+    """A fourth of them in every run; all at acceptance."""
     assert len([leak for leak in LEAKS if not leak.get("gone")]) >= 20
 
-    missed = await try_leaks("context", [leak_type(**leak) for leak in LEAKS])
+    missed = await try_leaks("context", [leak_type(**leak) for leak in LEAKS[::every]])
     assert not missed, "\n".join(map(str, missed))
