@@ -60,14 +60,10 @@ class ProbeVerifier:
         return self._probes
 
     async def record(self, subjects: Sequence[Subject], rebuilt: Subject | None, *, key: str) -> Baseline:
-        clones = [await self._recorded(subject) for subject in subjects]
-        drift = await self._recorded(rebuilt) if rebuilt is not None else None
+        clones = [await self.read(subject) for subject in subjects]
+        drift = await self.read(rebuilt) if rebuilt is not None else None
         due = self._due(subjects[0]) if subjects else self._probes
         return settle(due, clones, drift, key=key, volatile=self._volatile, recorded=self._clock.now())
-
-    async def read(self, subject: Subject) -> Mapping[str, Mapping[str, str]]:
-        """Return all that the probes read of a fresh instance, by probe. Raises BaselineUnstable naming those that cannot read."""
-        return await self._recorded(subject)
 
     async def check(self, subject: Subject, baseline: Baseline, depth: Depth) -> Verdict:
         began = self._clock.monotonic()
@@ -127,7 +123,8 @@ class ProbeVerifier:
         whole = sharing is not None and sharing.own is None
         return tuple(p for p in self._probes if not whole or isinstance(p, SharedProbe))
 
-    async def _recorded(self, subject: Subject) -> dict[str, Mapping[str, str]]:
+    async def read(self, subject: Subject) -> dict[str, Mapping[str, str]]:
+        """Return all that the probes read of a fresh instance, by probe. Raises BaselineUnstable naming those that cannot read."""
         reads = await self._read(subject, Depth.DEEP, None)
         broken = tuple(f"{r.probe.name}: {reason}" for r in reads for reason in r.findings.problems)
         if broken:

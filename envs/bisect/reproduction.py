@@ -19,6 +19,7 @@ from typing import Any
 
 from envs import lower
 from envs.spec import DestructiveTable
+from envs.toml_text import value
 from sandbox.actions import ActionKind, RecordedAction
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import DestructiveAction
@@ -48,7 +49,7 @@ class Entry:
     def toml(self) -> str:
         """Its text, ready for the end of an `environment.toml`."""
         lines = [f"# {' '.join(_CONTROL.sub(' ', line).split())}" for line in self.comment]
-        keys = [f"{key} = {_value(value)}" for key, value in self.table.items()]
+        keys = [f"{key} = {value(item)}" for key, item in self.table.items()]
         return "\n".join((*lines, "[[destructive]]", *keys)) + "\n"
 
 
@@ -125,12 +126,3 @@ def _name(fields: Iterable[str], run: Mapping[str, Any]) -> str:
         words = words[-_WORDS:].partition("-")[2] or words[-_WORDS:]
     mark = hashlib.blake2b(json.dumps(run, sort_keys=True).encode(), digest_size=3).hexdigest()
     return f"leaves-{words}-{mark}" if words else f"leaves-{mark}"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(_value(item) for item in value)}]"
-    text = str(value)
-    if "\n" in text and "'''" not in text and not text.endswith("'") and not _CONTROL.search(text):
-        return f"'''\n{text}'''"
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

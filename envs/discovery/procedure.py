@@ -76,7 +76,8 @@ async def discover(
     spec = environment.spec
     observed = await observe(environment, runtime, instances=instances, later_s=later_s, say=say)
     known = tuple(spec.volatile)
-    found = [p for p in proposals(observed.readings) if not _covered(p, observed, known)]
+    undeclared = {u.name for u in left_over(observed.readings, known)}
+    found = [p for p in proposals(observed.readings) if not undeclared.isdisjoint(p.covers)]
     left = left_over(observed.readings, [*known, *(p.volatile for p in found)])
     counts = {probe: len(fields) for probe, fields in observed.readings[0].fields.items()}
     own = {p.name for p in spec.probes}
@@ -86,8 +87,3 @@ async def discover(
     )
     text = proposed(probes, found, seen=seen, left=left, builds=len(unstable(observed.builds)))
     return Discovery(environment=spec.name, observed=observed, proposals=tuple(found), left=tuple(left), text=text)
-
-
-def _covered(proposal: Proposal, observed: Observed, known: tuple[Any, ...]) -> bool:
-    open_names = {u.name for u in left_over(observed.readings, known)}
-    return not any(name in open_names for name in proposal.covers)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
 from envs.discovery.unstable import Proposal, Unstable
+from envs.toml_text import key, value
 from sandbox.model import ProbeSpec
 
 WIDTH = 120
@@ -39,7 +39,7 @@ def described(name: str, tables: Mapping[str, Any], remarks: Sequence[str]) -> s
         "[reset]",
         'method = "restore"',
     ]
-    body = [f"\n[resources.{key}]\n{_keys(table)}" for key, table in tables.get("resources", {}).items()]
+    body = [f"\n[resources.{resource}]\n{_keys(table)}" for resource, table in tables.get("resources", {}).items()]
     body += [f"\n[[probes]]\n{_keys(table)}" for table in tables.get("probes", [])]
     return "\n".join([*head, *body]) + "\n"
 
@@ -69,25 +69,8 @@ def proposed(
     return "\n".join(lines) + "\n"
 
 
-def value(given: Any) -> str:
-    """A value as TOML."""
-    if isinstance(given, bool):
-        return "true" if given else "false"
-    if isinstance(given, int | float):
-        return str(given)
-    if isinstance(given, Mapping):
-        return "{ " + ", ".join(f"{_key(k)} = {value(v)}" for k, v in given.items()) + " }"
-    if isinstance(given, list | tuple | set | frozenset):
-        return f"[{', '.join(value(item) for item in given)}]"
-    return json.dumps(str(given), ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
 def _keys(table: Mapping[str, Any]) -> str:
-    return "\n".join(f"{_key(key)} = {value(item)}" for key, item in table.items())
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else value(name)
+    return "\n".join(f"{key(name)} = {value(item)}" for name, item in table.items())
 
 
 def _comment(text: str) -> list[str]:

@@ -17,15 +17,10 @@ from probes.postgres.connection import read_only
 from probes.probe import ProbeContext
 
 SECRET = "pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to({0}, 'UTF8')), 'hex'), 32)"
-# From the same snapshot as the row that names it: the function looks at what is there now, and a part's role may have just gone.
-ROLE = "coalesce((select r_.rolname from pg_catalog.pg_authid r_ where r_.oid = {0}), pg_catalog.pg_get_userbyid({0}))"
+# From the same snapshot as the row that names it: the server's functions look at what is there now, and a role may have just gone.
+_ROLE_THEN = "(select r_.rolname from pg_catalog.pg_authid r_ where r_.oid = {0})"
+ROLE = f"coalesce({_ROLE_THEN}, pg_catalog.pg_get_userbyid({{0}}))"
 DATABASE = "(select d_.datname from pg_catalog.pg_database d_ where d_.oid = {0})"
-# What pg_describe_object says, from the same snapshot for what may just have gone: {0} is the catalogue, {1} the object.
-OBJECT = """coalesce(case {0} when 'pg_catalog.pg_authid'::regclass then 'role ' ||
-    (select r_.rolname from pg_catalog.pg_authid r_ where r_.oid = {1})
-    when 'pg_catalog.pg_database'::regclass then 'database ' ||
-    (select d_.datname from pg_catalog.pg_database d_ where d_.oid = {1})
-    end, pg_describe_object({0}, {1}, 0), 'gone')"""
 # Our own pinned settings, and what is true of our session only.
 OURS = (
     "application_name",
@@ -36,6 +31,15 @@ OURS = (
     "transaction_read_only",
     "statement_timeout",
 )
+
+
+def _object(catalogue: str, object_id: str) -> str:
+    """What pg_describe_object says, for roles and databases from the same snapshot."""
+    return (
+        f"coalesce(case {catalogue} when 'pg_catalog.pg_authid'::regclass then 'role ' || {_ROLE_THEN.format(object_id)}"
+        f" when 'pg_catalog.pg_database'::regclass then 'database ' || {DATABASE.format(object_id)} end,"
+        f" pg_describe_object({catalogue}, {object_id}, 0), 'gone')"
+    )
 
 
 def _joined(expression: str, order: str) -> str:
@@ -59,11 +63,11 @@ def statements(version: int) -> list[str]:
             from pg_database d left join pg_tablespace t on t.oid = d.dattablespace""",
         f"""select 'tablespaces/' || t.spcname, (to_jsonb(t) - '{{oid,spcowner}}'::text[] || jsonb_build_object('owner',
             {ROLE.format("t.spcowner")}, 'location', pg_tablespace_location(t.oid)))::text from pg_tablespace t""",
-        f"select 'shared comments/' || {OBJECT.format('d.classoid', 'd.objoid')}, d.description from pg_shdescription d",
-        f"""select 'shared labels/' || {OBJECT.format("l.classoid", "l.objoid")} || '/' || l.provider, l.label
+        f"select 'shared comments/' || {_object('d.classoid', 'd.objoid')}, d.description from pg_shdescription d",
+        f"""select 'shared labels/' || {_object("l.classoid", "l.objoid")} || '/' || l.provider, l.label
             from pg_shseclabel l""",
         f"""select 'shared dependencies/' || coalesce({DATABASE.format("d.dbid")}, '*') || '/' || d.classid::regclass::text || '/'
-            || {OBJECT.format("d.refclassid", "d.refobjid")} || '/' || d.deptype::text, count(*)::text
+            || {_object("d.refclassid", "d.refobjid")} || '/' || d.deptype::text, count(*)::text
             from pg_shdepend d group by d.dbid, d.classid, d.refclassid, d.refobjid, d.deptype""",
         "select 'replication origins/' || o.roname, o.roident::text from pg_replication_origin o",
         """select 'replication slots/' || s.slot_name, concat_ws(' ', s.slot_type, s.plugin, s.datoid::text, s.temporary, s.active)

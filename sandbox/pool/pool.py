@@ -222,7 +222,7 @@ class Pool:
     async def status(self) -> Mapping[str, Any]:
         """Counts of now, and the ledger's counters."""
         environments = {
-            name: {
+            prepared.name: {
                 "size": prepared.size,
                 "live": len(prepared.members),
                 "ready": sum(1 for _ in prepared.ready()),
@@ -239,7 +239,7 @@ class Pool:
                 "states": _count(namespace.state for namespace in prepared.members.values()),
                 **self._sharing.status(prepared),
             }
-            for name, prepared in ((p.name, p) for p in self._versions.now())
+            for prepared in self._versions.now()
         }
         return {
             "environments": environments,

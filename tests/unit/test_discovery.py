@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from envs.discovery.sources import Draft
-from envs.discovery.text import described, proposed, value
+from envs.discovery.text import described, proposed
 from envs.discovery.unstable import Kind, Reading, left_over, proposals, unstable
 from envs.environment import load
+from envs.toml_text import value
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import VolatileField
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sandbox.aio import run_shielded
@@ -33,6 +33,7 @@ class Lineage:
         self.volume_names = definition.volume_names(mark)
         self.container = ""
         self.proof: IdentityProof | None = None
+        self.upper: Path | None = None  # its writable layer on the disk, where that is on this machine
         self.started_at = ""
         self.bounds: Mapping[str, str] = {}  # what holds them, where that was read back
         self.reach: Reach | None = None
@@ -62,6 +63,7 @@ class Lineage:
         """It is confined as asked, and every volume is one of ours, so that none is forgotten when the container goes."""
         found = await containers.inspect(self.engine, self.container)
         confined.check_described(found, asked)
+        self.upper = layer.upper(found) if self.engine.beside else None
         ours = set(self.volume_names.values())
         strange = [m["Destination"] for m in found["Mounts"] if m["Type"] != "tmpfs" and m.get("Name") not in ours]
         if strange:
@@ -87,7 +89,7 @@ class Lineage:
             found = client.inspect_container(self.container)
             if found["Image"] != saved.image:
                 wrong.append("it was made of another image")
-            place = layer.upper(found) if self.engine.beside else None
+            place = self.upper
             # Many an engine compares whole trees for its list, which takes seconds; an empty directory says as much.
             changed = [item["Path"] for item in client.diff(self.container) or ()] if place is None or os.listdir(place) else []
             if changed:

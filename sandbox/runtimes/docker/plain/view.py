@@ -213,7 +213,7 @@ class PlainView:
         def work(client: Any) -> dict[str, str]:
             listed = client.diff(container) or ()
             found = {item["Path"]: _KINDS.get(item["Kind"], "changed") for item in listed}
-            upper = layer.upper(client.inspect_container(container)) if self._lineage.engine.beside else None
+            upper = self._lineage.upper
             if upper is not None:
                 found |= dict.fromkeys(set(layer.copied_up(upper)) - found.keys(), "changed")
             if not contents:
