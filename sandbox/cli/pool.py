@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from sandbox.cli import output
-from sandbox.cli.options import NOT_NEGATIVE, Home, Json, RuntimeName, Size, load
+from sandbox.cli.options import NOT_NEGATIVE, By, Home, Json, Reason, RuntimeName, Size, load
 from sandbox.cli.running import INTERRUPTED, run
 from sandbox.errors import AutoclaveError, EnvironmentInvalid
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from sandbox.model import Baseline
     from sandbox.pool import Pool
 
-Resumes = Annotated[str, Parameter(name="--by", help="Who decides this; written into the pool's log.")]
-Because = Annotated[str, Parameter(name="--reason", help="Why; written into the pool's log.")]
 app = App(name="pool", help="Keep a pool that other processes use.")
 
 
@@ -145,7 +143,7 @@ def roll(environment: str, *, home: Home = None, json: Json = False) -> int:
 
 
 @app.command
-def resume(environment: str, *, by: Resumes, reason: Because, home: Home = None, json: Json = False) -> int:
+def resume(environment: str, *, by: By, reason: Reason, home: Home = None, json: Json = False) -> int:
     """Give leases of ENVIRONMENT again after check.quarantine_limit stopped them; the counting starts anew.
 
     Example: autoclave pool resume shop --by jo --reason "the reset hook is mended"

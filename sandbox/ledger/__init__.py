@@ -16,6 +16,7 @@ from sandbox.ledger.checks import Checks
 from sandbox.ledger.clearance import Clearances
 from sandbox.ledger.explain import Explain
 from sandbox.ledger.instances import Instances
+from sandbox.ledger.judged import Judged
 from sandbox.ledger.knowledge import Knowledge
 from sandbox.ledger.leases import Leases
 from sandbox.ledger.namespaces import Namespaces
@@ -29,7 +30,9 @@ from sandbox.ports import Clock
 __all__ = ["BOUNDARIES", "Operation", "SqliteLedger", "open_ledger"]
 
 
-class SqliteLedger(Namespaces, Leases, Checks, Instances, Clearances, Shipping, Knowledge, Explain, Suspects, Activity, Upkeep):
+class SqliteLedger(
+    Namespaces, Leases, Checks, Instances, Clearances, Judged, Shipping, Knowledge, Explain, Suspects, Activity, Upkeep
+):
     """`sandbox.ports.Ledger`, joined from its parts."""
 
 

@@ -48,6 +48,7 @@ class Operation(StrEnum):
     ABANDON = "abandon"
     ABANDON_INSTANCE = "abandon_instance"
     SET_ASIDE = "set_aside"
+    RESUME = "resume"
     SHIP = "ship"
     RECORD_UPDATE = "record_update"
     RECORD_CHECKPOINT = "record_checkpoint"

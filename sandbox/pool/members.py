@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -16,7 +16,16 @@ from sandbox.actions.log import Recorder
 from sandbox.breaker import Breaker
 from sandbox.errors import AutoclaveError, PoolBroken
 from sandbox.lifecycle import State
-from sandbox.model import Baseline, CheckOutcome, EnvironmentSpec, NamespaceId, NamespaceRecord, Snapshot, SnapshotId
+from sandbox.model import (
+    Baseline,
+    CheckOutcome,
+    EnvironmentSpec,
+    NamespaceId,
+    NamespaceRecord,
+    Snapshot,
+    SnapshotId,
+    TrajectoryId,
+)
 from sandbox.pool.alarm import QuarantineRate
 from sandbox.pool.hosts import Host
 from sandbox.pool.limits import PoolLimits
@@ -117,6 +126,15 @@ class Prepared:
     def judged(self, outcome: CheckOutcome) -> None:
         """Take note of what a check said of trajectories; too many in quarantine stop the leasing."""
         self.rate.note(cleared=outcome.cleared, quarantined=outcome.quarantined)
+        self._halt_above_limit()
+
+    def remember(self, judged: Mapping[TrajectoryId, bool]) -> None:
+        """Go on counting where a former manager ended: what it had stopped stays stopped."""
+        for trajectory, bad in judged.items():
+            self.rate.note(cleared=() if bad else (trajectory,), quarantined=(trajectory,) if bad else ())
+        self._halt_above_limit()
+
+    def _halt_above_limit(self) -> None:
         if self.halted is not None or not self.rate.over:
             return
         self.halted = PoolBroken(
@@ -127,11 +145,10 @@ class Prepared:
         log.error("leasing stopped", extra={"event": "pool.halted", "environment": self.name, **self.rate.as_json()})
         self.waiting.fail_all(self.halted)
 
-    def resume(self) -> bool:
-        """Give leases again, and count anew; False when nothing had stopped them."""
-        halted, self.halted = self.halted, None
+    def resume(self) -> None:
+        """Give leases again, and count anew."""
+        self.halted = None
         self.rate.forget()
-        return halted is not None
 
     @property
     def latest(self) -> Prepared:

@@ -174,12 +174,17 @@ class Pool:
         return rolled
 
     async def resume(self, environment: str, *, by: str, note: str) -> bool:
-        """Give leases again after too many quarantines stopped them; False when nothing had. A person says who and why."""
+        """Give leases again after too many quarantines stopped them, and count anew; False when nothing had stopped them. A person
+        says who and why, which the ledger keeps."""
         if not by.strip() or not note.strip():
             raise EnvironmentInvalid("who resumes the leasing, and why?", fix="give `by` and `note`")
-        stopped = self.environment(environment).resume()
+        prepared = self.environment(environment)
+        if prepared.halted is None:
+            return False
+        await self._ports.ledger.resume(prepared.name, by=by.strip(), note=note.strip())
+        prepared.resume()
         log.warning("leasing resumed", extra={"event": "pool.resumed", "environment": environment, "by": by, "note": note})
-        return stopped
+        return True
 
     async def clearance(self, trajectories: Sequence[str]) -> Mapping[TrajectoryId, Clearance]:
         """Look where trajectories stand, without waiting."""

@@ -34,7 +34,9 @@ class Versions:
     async def prepare(self, environment: Environment, *, size: int) -> Prepared:
         """Make it the version that serves under its name."""
         spec = environment.spec
-        prepared = self._now[spec.name] = await self._preparer.prepare(environment, size=size)
+        prepared = await self._preparer.prepare(environment, size=size)
+        prepared.remember(await self._ports.ledger.judged(spec.digest, limit=spec.check.quarantine_window))
+        self._now[spec.name] = prepared
         self._required |= {spec.name: spec.check.required_depth, spec.digest: spec.check.required_depth}
         return prepared
 

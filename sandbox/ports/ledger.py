@@ -129,6 +129,13 @@ class Ledger(Protocol):
     ) -> Sequence[Clearance]:
         """A person's act: RELEASED or DISCARDED, only from quarantined, with a name and a reason."""
 
+    async def judged(self, environment: str, *, limit: int) -> Mapping[TrajectoryId, bool]:
+        """Return the latest trajectories of an environment (by digest) that a check judged since its leasing was last resumed,
+        oldest first, and whether a check put each into quarantine."""
+
+    async def resume(self, environment_name: str, *, by: str, note: str) -> None:
+        """Record that a person lets an environment be leased again: what was judged until now counts no more."""
+
     def on_change(self, callback: Callable[[Sequence[TrajectoryId]], None]) -> Callable[[], None]:
         """Call back (in the event loop) after clearances changed; returns the function that unsubscribes."""
 

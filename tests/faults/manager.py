@@ -99,6 +99,7 @@ async def work(pool: Pool, journal: Journal, ledger: Any, *, prunes: bool) -> No
     await pool.cleared([parent.trajectory_id], timeout=60)
     await pool.audit_namespaces(Depth.DEEP)
     await ledger.save_score(StoredScore(baseline="k", environment="box", method=ResetMethod.HOOK, catalogue="c", body={}))
+    await ledger.resume("small", by="a person", note="looked at it")
     await ledger.save_audit({"started": "now", "verdict": "clean"})
     await ledger.forget_snapshot(snapshot.id)
     if prunes:

@@ -45,6 +45,45 @@ async def test_leasing_stops_above_the_limit_says_why_and_goes_on_when_a_person_
     await use(bench, pool, leaky=False)
 
 
+async def test_a_manager_that_starts_again_goes_on_counting(bench: Any) -> None:
+    environment = memory_environment(reset=HOOK, check=STRICT)
+    pool = await bench.open(environment, size=2)
+    for leaky in (True, False, False, True):  # a half: not over
+        await use(bench, pool, leaky=leaky)
+    await pool.acquire("memory", wait=5)
+    await bench.crash()  # and so no check can judge what that one did
+    pool = await bench.open(environment, size=2)
+    stand = (await pool.status())["environments"]["memory"]
+    assert (stand["halted"], stand["quarantine_rate"]["quarantined"], stand["quarantine_rate"]["judged"]) == (None, 2, 4)
+    await use(bench, pool, leaky=False)  # the oldest of the four goes
+    for _ in range(2):
+        await use(bench, pool, leaky=True)
+    with pytest.raises(PoolBroken, match="3 of its last 4"):
+        await pool.acquire("memory", wait=5)
+
+    await bench.close()
+    pool = await bench.open(environment, size=2)
+    with pytest.raises(PoolBroken, match="3 of its last 4"):
+        await pool.acquire("memory", wait=5)
+    assert await pool.resume("memory", by="jo", note="the hook is mended")
+    await use(bench, pool, leaky=True)
+
+    await bench.crash()
+    pool = await bench.open(environment, size=2)
+    stand = (await pool.status())["environments"]["memory"]
+    assert (stand["halted"], stand["quarantine_rate"]["quarantined"], stand["quarantine_rate"]["judged"]) == (None, 1, 1)
+
+
+async def test_a_resumption_that_nothing_had_stopped_forgets_nothing(bench: Any) -> None:
+    pool = await bench.open(memory_environment(reset=HOOK, check=STRICT), size=2)
+    for leaky in (False, True, True):
+        await use(bench, pool, leaky=leaky)
+    assert not await pool.resume("memory", by="jo", note="to be sure")
+    await use(bench, pool, leaky=True)
+    with pytest.raises(PoolBroken, match="3 of its last 4"):
+        await pool.acquire("memory", wait=5)
+
+
 async def test_who_waits_when_the_leasing_stops_is_told(bench: Any) -> None:
     pool = await bench.open(memory_environment(reset=HOOK, check=CheckPolicy(quarantine_limit=0.0, quarantine_window=1)))
     bench.leaks[ResetMethod.HOOK] = ["file/left"]

@@ -198,6 +198,7 @@ async def test_every_operation_passes_its_boundary(file: Path, clock: Any, chain
         await ledger.save_score(
             StoredScore(baseline="k", environment="shop", method=ResetMethod.RESTORE, catalogue="c", body={"planted": 1})
         )
+        await ledger.resume("shop", by="ada", note="mended")
         await ledger.save_audit({"verdict": "clean"})
         await ledger.prune(evidence_older_than_s=0, keep_checks=1)
 
