@@ -9,6 +9,7 @@ import json
 import string
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 MARKS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 TEMPLATE = (
@@ -43,6 +44,21 @@ def build(directory: Path, *, seed: int = 1, hidden: int = 128, layers: int = 2)
         eos_token_id=tokenizer.eos_token_id,
         dtype="float32",
     )
-    transformers.Qwen2ForCausalLM(config).save_pretrained(directory)
+    model = transformers.Qwen2ForCausalLM(config)
+    with torch.no_grad():
+        _never(model, tokenizer.eos_token_id)
+    model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     assert json.loads((directory / "config.json").read_text())["dtype"] == "float32"
+
+
+def _never(model: Any, token: int) -> None:
+    """Make a token one that is never sampled: an engine ends an answer at the end-of-text token of its own accord, which random
+    weights would say once in some 260 tokens. The first number of every place's state stays what the embedding gave it, and this
+    token's logit is that number times one far below 0."""
+    model.model.embed_tokens.weight[:, 0] = 0.1
+    for layer in model.model.layers:
+        layer.self_attn.o_proj.weight[0] = 0
+        layer.mlp.down_proj.weight[0] = 0
+    model.lm_head.weight[:, 0] = 0
+    model.lm_head.weight[token, 0] = -1000
