@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,14 @@ def prepare(options: Options, *, environment: Any, home: Path, clock: Clock, nam
     learner = LEARNERS[options.learner](machinery)
     engine, tokenizer = engine_for(machinery)
     return Prepared(options=options, plan=plan, folder=folder, engine=engine, tokenizer=tokenizer, learner=learner, clock=clock)
+
+
+def sequel(prepared: Prepared, options: Options, *, environment: Any, name: str) -> Prepared:
+    """Another run by the same engine, as it stands then: what was published in the first one is in force in the second. Nothing
+    learns in it."""
+    tasks_of(environment, options)
+    plan = plan_of(options, name=name)
+    return replace(prepared, options=options, plan=plan, folder=prepared.folder.parent / plan.run, learner=None)
 
 
 async def run(

@@ -67,6 +67,7 @@ class Options:
     split: str = "train"
     tasks: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
+    even: bool = False  # no task comes again before every one has come
     style: str = "json"
     meters: bool = True
     sample_s: float = 1.0  # between two looks at the lines
@@ -175,7 +176,7 @@ def selection_of(options: Options) -> SelectionRule:
 
 def books_of(plan: Plan, environment: Any, options: Options, *, folder: Path, clock: Clock) -> Books:
     folder.mkdir(parents=True, exist_ok=True)
-    planner = Planner(tasks_of(environment, options), log=folder / "decisions.jsonl")
+    planner = Planner(tasks_of(environment, options), even=options.even, log=folder / "decisions.jsonl")
     return Books(
         plan=plan,
         planner=planner,

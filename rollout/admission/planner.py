@@ -31,10 +31,17 @@ class Decision:
 
 class Planner:
     """Deterministic: equal scores go by the task's place. A family is admitted at least once in `floor` decisions (0: twice the
-    number of families); a floor that can hold is at least that number."""
+    number of families); a floor that can hold is at least that number. `even`: no task comes again before every one has come, as a
+    workload that is to be covered needs it; a family's floor holds among those that are left."""
 
     def __init__(
-        self, tasks: Sequence[TaskSpec], *, weights: Weights | None = None, floor: int = 0, log: Path | None = None
+        self,
+        tasks: Sequence[TaskSpec],
+        *,
+        weights: Weights | None = None,
+        floor: int = 0,
+        even: bool = False,
+        log: Path | None = None,
     ) -> None:
         if not tasks:
             raise EnvironmentInvalid("there is no task to roll out", fix="choose a split or tasks that the environment has")
@@ -47,6 +54,7 @@ class Planner:
         if floor and floor < len(self._families):
             raise EnvironmentInvalid(f"a floor of {floor} decisions cannot serve {len(self._families)} families")
         self.floor = floor or 2 * len(self._families)
+        self._even = even
         self._log = log
         self._number = 0
 
@@ -55,6 +63,9 @@ class Planner:
         floor holds only for what is offered."""
         due = self._due()
         offered = [(index, task) for index, task in enumerate(self._tasks) if among is None or task.id in among]
+        if self._even:
+            least = min(self._seen[task.id].admitted for _, task in offered)
+            offered = [(index, task) for index, task in offered if self._seen[task.id].admitted == least]
         ranked = sorted(
             ((self.score(task, version=version), index, task) for index, task in offered),
             key=lambda entry: (-sum(entry[0].values()), entry[1]),

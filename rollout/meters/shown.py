@@ -98,6 +98,8 @@ def triage_table(found: Mapping[str, Any]) -> list[RenderableType]:
         ("prompts with reward variance", found["prompts_with_reward_variance"]),
         ("peak memory of a trajectory, MiB", found["peak_memory_per_trajectory_mb"]),
     ]
+    if found["gpu_time"]["share"] is not None:
+        rows.insert(1, ("GPU time in use by stage", ", ".join(f"{n} {s:.0%}" for n, s in found["gpu_time"]["share"].items())))
     waste = [(name, value) for name, value in found["waste"].items()]
     return [
         table(found["run"], ("", ""), rows),

@@ -15,7 +15,11 @@ PLAN, MACHINE, CELLS = "plan.json", "environment.json", "cells"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """Figures of one training run and the evaluation after it; `run` and `evaluation` name the runs whose records they are from."""
+    """Figures of one training run and the evaluation after it; `run` and `evaluation` name the runs whose records they are from.
+
+    `planned` is what the plan said of this cell when it was run, `machine` what it was run on. `evaluated_on` are the held-out
+    tasks that were to be judged; those in `unjudged` came to no verdict, and count as not solved.
+    """
 
     configuration: str
     seed: int
@@ -29,11 +33,15 @@ class Cell:
     energy_kwh: float | None
     energy_how: str
     accepted: int
-    informative_groups: int
+    informative_groups: int  # of those that an update took
     solved: int  # held-out tasks
     stale_share: float | None
-    contaminated: int
+    contaminated: int  # in both runs
     dominant: str | None
+    unjudged: tuple[str, ...] = ()
+    stopped: str = ""  # why one of the two runs ended early
+    planned: Mapping[str, Any] = field(default_factory=dict)
+    machine: Mapping[str, Any] = field(default_factory=dict)
     in_force: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -56,5 +64,6 @@ def read(folder: Path) -> list[Cell]:
     found = []
     for path in paths:
         row = json.loads(path.read_text("utf-8"))
-        found.append(Cell(**{**row, "trained_on": tuple(row["trained_on"]), "evaluated_on": tuple(row["evaluated_on"])}))
+        tuples = {name: tuple(row.get(name, ())) for name in ("trained_on", "evaluated_on", "unjudged")}
+        found.append(Cell(**{**row, **tuples}))
     return found

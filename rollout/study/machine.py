@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -32,16 +33,33 @@ def machine() -> dict[str, Any]:
     }
 
 
-def of_run(factors: Mapping[str, Any], in_force: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the run's part: model and its size, limits of length, the staleness bound, what was in force."""
+def of_run(factors: Mapping[str, Any], in_force: Mapping[str, Any], *, limits: Mapping[str, int]) -> dict[str, Any]:
+    """Return the run's part: model and its size, the staleness bound, what was in force, and `limits` of length as they were in
+    force, not as they were written (where 0 stands for the engine's own)."""
     model = str(factors.get("model") or "")
     return {
         "model": {"name": model or str(in_force.get("model", "")), "megabytes": _megabytes(model)},
-        "limits": {name: factors.get(name) for name in ("turns", "answer_tokens", "total_tokens")}
-        | {"context": in_force.get("context")},
+        "limits": dict(limits) | {"context": in_force.get("context")},
         "max_gap": factors.get("max_gap"),
         "in_force": dict(in_force),
     }
+
+
+def lacking(recorded: Mapping[str, Any]) -> list[str]:
+    """Return what of REQUIRED was not recorded; of a model its name and, where it has weights, its size."""
+    found = [name for name in REQUIRED if recorded.get(name) in (None, {}, "")]
+    model, scripted = recorded.get("model"), recorded.get("in_force", {}).get("engine") == "scripted"
+    if isinstance(model, Mapping) and not model.get("name"):
+        found.append("the model's name")
+    if isinstance(model, Mapping) and not scripted and model.get("megabytes") is None:
+        found.append("the model's size")
+    return found
+
+
+def differing(machines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return in which of hardware, driver and packages these machines are not one."""
+    names = ("hardware", "driver", "packages")
+    return [name for name in names if len({json.dumps(m.get(name), sort_keys=True) for m in machines}) > 1]
 
 
 def _version(name: str) -> str:

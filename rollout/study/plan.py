@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import ResetMethod
@@ -75,6 +75,16 @@ class StudyPlan(_Strict):
             raise ValueError("two configurations have one name")
         return given
 
+    @model_validator(mode="after")
+    def _possible(self) -> StudyPlan:
+        for each in self.configurations:
+            try:
+                self.factors(each)
+            except ValidationError as error:
+                problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+                raise ValueError(f"configuration {each.name}: {problems}") from error
+        return self
+
     def factors(self, configuration: Configuration) -> Factors:
         """The base with the configuration's changes."""
         return Factors.model_validate(self.base.model_dump() | configuration.change)
@@ -84,6 +94,11 @@ class StudyPlan(_Strict):
         own, base = self.factors(configuration).model_dump(), self.base.model_dump()
         return tuple(name for name in own if own[name] != base[name])
 
+    def planned(self, configuration: Configuration) -> dict[str, Any]:
+        """What a run of a configuration depends on; a run that was planned otherwise is no result of this plan."""
+        own = {"environment": self.environment, "tasks_per_run": self.tasks_per_run, "held_out_tasks": self.held_out_tasks}
+        return own | self.factors(configuration).model_dump(mode="json")
+
 
 def read(path: Path) -> StudyPlan:
     """Read a study's file; raise EnvironmentInvalid with every problem."""
@@ -91,7 +106,7 @@ def read(path: Path) -> StudyPlan:
         data = tomllib.loads(path.read_text("utf-8"))
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise EnvironmentInvalid(
-            f"the study {path} cannot be read: {error}", fix="write a TOML file as docs/studies.md shows"
+            f"the study {path} cannot be read: {error}", fix="write a TOML file like docs/studies/shop.toml"
         ) from error
     try:
         return StudyPlan.model_validate(data)

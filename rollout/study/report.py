@@ -76,7 +76,7 @@ def plot(
                 mean=None if middle is None else x(middle),
                 low=None if middle is None else x(middle - apart),
                 high=None if middle is None else x(middle + apart),
-                note="" if row[values] else "no figure: the target was not reached",
+                note="" if row[values] else "no figure: the target was not reached, or there was no outcome",
             )
         )
     marks = tuple((x(top * n / 4), f"{top * n / 4:.3g}") for n in range(5))

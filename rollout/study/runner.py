@@ -11,9 +11,11 @@ from typing import Any
 
 from rollout.advice.triage import signal_of
 from rollout.journal import read
-from rollout.run import run
+from rollout.meters.cost import USED
+from rollout.run import play, prepare, sequel
+from rollout.running.runner import Bounds
 from rollout.selection.selector import HELD_OUT
-from rollout.setup import Options
+from rollout.setup import Options, bounds_of
 from rollout.study import cells, machine, protocol
 from rollout.study.cells import Cell
 from rollout.study.plan import Configuration, Factors, StudyPlan
@@ -21,6 +23,14 @@ from sandbox.ports import Clock
 
 OpenPool = Callable[[Any, int], AbstractAsyncContextManager[Any]]
 SHUFFLE = 20261130  # one fixed order of the training tasks for every study
+JUDGING: dict[str, Any] = {
+    "learner": "none",
+    "group_size": 1,
+    "batch_groups": 1,
+    "completeness": 1.0,
+    "keep_flat": True,
+    "select": False,
+}
 
 
 def stretch(tasks: Sequence[str], *, size: int, number: int) -> tuple[str, ...]:
@@ -65,10 +75,11 @@ class Study:
         """Run what is missing; return how the whole falls short of the protocol."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / cells.PLAN).write_text(self.plan.model_dump_json(indent=1), encoding="utf-8")
-        done = {(c.configuration, c.seed) for c in cells.read(self.folder)} if (self.folder / cells.CELLS).exists() else set()
+        known = cells.read(self.folder) if (self.folder / cells.CELLS).exists() else []
+        done = {(c.configuration, c.seed): c.planned for c in known}
         for number, seed in enumerate(self.plan.seeds):  # seed by seed, so that a change of the machine's load meets all alike
             for configuration in self.plan.configurations:
-                if (configuration.name, seed) not in done:
+                if done.get((configuration.name, seed)) != self.plan.planned(configuration):
                     self._say(f"{configuration.name}, seed {seed}")
                     cells.write(self.folder, await self._cell(configuration, seed, number))
         return check(self.plan, self._environment, self.folder)
@@ -79,34 +90,44 @@ class Study:
         tasks = stretch(self._training, size=self.plan.tasks_per_run, number=number)
         held_out = drawn(self._held_out, size=self.plan.held_out_tasks, seed=seed)
         name = f"study-{self.plan.name}-{configuration.name}-{seed}-{int(self._clock.now().timestamp()):x}"
-        trained = self._options(factors, seed, tasks=tasks, trajectories=len(tasks) * factors.group_size, learner=factors.learner)
-        judged = self._options(
-            factors, seed, tasks=held_out, trajectories=len(held_out), learner="none", group_size=1, select=False
-        )
-        async with self._open_pool(environment, factors.size) as pool:
-            common: dict[str, Any] = {"pool": pool, "environment": environment, "home": self._home, "clock": self._clock}
-            summary = await run(trained, **common, name=name)
-            evaluation = await run(judged, **common, name=f"{name}-held-out")
-        self._record(configuration.name, factors, summary["in_force"])
-        return self._made(configuration, seed, summary, evaluation)
+        trained = self._options(factors, seed, tasks=tasks, trajectories=len(tasks) * factors.group_size, even=not factors.select)
+        judged = self._options(factors, seed, tasks=held_out, trajectories=len(held_out), even=True, **JUDGING)
+        common: dict[str, Any] = {"environment": environment}
+        prepared = prepare(trained, **common, home=self._home, clock=self._clock, name=name)
+        async with prepared.engine, self._open_pool(environment, factors.size) as pool:
+            summary = await play(prepared, pool=pool, **common)
+            after = sequel(prepared, judged, **common, name=f"{name}-held-out")  # the policy that came of it is what is judged
+            evaluation = await play(after, pool=pool, **common)
+            self._record(configuration.name, factors, summary["in_force"], bounds_of(trained), prepared.engine.context)
+        return self._made(configuration, seed, held_out, summary, evaluation)
 
     def _options(self, factors: Factors, seed: int, **own: Any) -> Options:
         plain = factors.model_dump(exclude={"reset", "check_every"})
-        return Options(environment=self._environment.spec.name, seed=seed, keep_flat=own.get("group_size") == 1, **(plain | own))
+        return Options(environment=self._environment.spec.name, seed=seed, **(plain | own))
 
-    def _made(self, configuration: Configuration, seed: int, summary: dict[str, Any], evaluation: dict[str, Any]) -> Cell:
-        """Read the figures out of both runs; which tasks they touched, and which were solved, is the trajectory store's to say."""
-        trained = read(Path(summary["journal"])).trajectories
-        judged = read(Path(evaluation["journal"])).trajectories
-        informative, _ = signal_of(trained)
+    def _made(
+        self,
+        configuration: Configuration,
+        seed: int,
+        held_out: Sequence[str],
+        summary: dict[str, Any],
+        evaluation: dict[str, Any],
+    ) -> Cell:
+        """Read the figures out of both runs; which tasks they touched, and which were solved, is the trajectory store's to say: a
+        success in a contaminated world is none."""
+        trained, judged = read(Path(summary["journal"])), read(Path(evaluation["journal"]))
+        informative, _ = signal_of(trained.trajectories, trained.outcomes, among=USED)
+        sound = [r for t, r in judged.trajectories.items() if (o := judged.outcomes.get(t)) is not None and o.state in USED]
         cost, memory = summary["cost_per_accepted"], summary["memory_peak_mb"]
         return Cell(
             configuration=configuration.name,
             seed=seed,
             run=summary["run"],
             evaluation=evaluation["run"],
-            trained_on=tuple(sorted({r.task for r in trained.values()})),
-            evaluated_on=tuple(sorted({r.task for r in judged.values()})),
+            trained_on=tuple(sorted({r.task for r in trained.trajectories.values()})),
+            evaluated_on=tuple(sorted(held_out)),
+            unjudged=tuple(sorted(set(held_out) - {r.task for r in sound})),
+            stopped=summary["stopped"] or evaluation["stopped"] or "",
             wall_s=summary["wall_s"],
             gpu_hours=cost["gpu_hours"],
             peak_memory_mb=memory,
@@ -114,17 +135,21 @@ class Study:
             energy_how=summary["energy"]["how"],
             accepted=summary["states"]["accepted"],
             informative_groups=informative,
-            solved=len({r.task for r in judged.values() if r.success}),
+            solved=len({r.task for r in sound if r.success}),
             stale_share=summary["stale_share"],
-            contaminated=summary["contaminated"],
+            contaminated=summary["contaminated"] + evaluation["contaminated"],
             dominant=summary["cycles"]["dominant"],
+            planned=self.plan.planned(configuration),
+            machine=machine.machine(),
             in_force=summary["in_force"],
         )
 
-    def _record(self, name: str, factors: Factors, in_force: dict[str, Any]) -> None:
+    def _record(self, name: str, factors: Factors, in_force: dict[str, Any], bounds: Bounds, context: int | None) -> None:
+        whole = bounds.total_tokens if context is None else min(bounds.total_tokens, context)
+        limits = {"turns": bounds.turns, "answer_tokens": bounds.answer_tokens, "total_tokens": whole}
         path = self.folder / cells.MACHINE
         known = json.loads(path.read_text("utf-8")) if path.exists() else {}
-        known[name] = machine.machine() | machine.of_run(factors.model_dump(mode="json"), in_force)
+        known[name] = machine.machine() | machine.of_run(factors.model_dump(mode="json"), in_force, limits=limits)
         path.write_text(json.dumps(known, indent=1, default=str), encoding="utf-8")
 
 

@@ -37,7 +37,8 @@ COLUMNS = (
 
 def table(plan: StudyPlan, cells: Sequence[Cell], shortfalls: Sequence[Shortfall]) -> dict[str, Any]:
     """Return the rows, the unit of cost, its denominator and owner, and every shortfall. A row that did not reach the target in
-    every seed has no cost: it would be compared with others that did."""
+    every seed has no cost: it would be compared with others that did. `contaminated` is the sum over the seeds, `peak_memory_mb`
+    the largest of them, all else their mean."""
     gpu = bool(cells) and all(c.gpu_hours is not None for c in cells)
     rows = [
         _row(plan, each.name, [c for c in cells if c.configuration == each.name], shortfalls, gpu=gpu)
@@ -52,7 +53,7 @@ def table(plan: StudyPlan, cells: Sequence[Cell], shortfalls: Sequence[Shortfall
         "environment": plan.environment,
         "denominator": plan.denominator,
         "target": plan.target,
-        "unit": "GPU-hours" if gpu else "machine-hours (no GPU was held)",
+        "unit": _unit(cells),
         "rows": rows,
         "shortfalls": [{"rule": s.rule, "configuration": s.configuration, "why": s.why} for s in shortfalls],
         "compliant": not shortfalls,
@@ -60,12 +61,20 @@ def table(plan: StudyPlan, cells: Sequence[Cell], shortfalls: Sequence[Shortfall
     }
 
 
+def _unit(cells: Sequence[Cell]) -> str:
+    held = sum(c.gpu_hours is not None for c in cells)
+    if held and held == len(cells):
+        return "GPU-hours"
+    return "machine-hours (not every run held a GPU)" if held else "machine-hours (no GPU was held)"
+
+
 def _row(plan: StudyPlan, name: str, own: Sequence[Cell], shortfalls: Sequence[Shortfall], *, gpu: bool) -> dict[str, Any]:
     configuration = next(c for c in plan.configurations if c.name == name)
     reached = [c for c in own if plan.target is not None and c.quality >= plan.target]
     hours = [_hours(c, gpu=gpu) for c in own]
     costs = [_hours(c, gpu=gpu) / outcomes for c in own if (outcomes := _outcomes(plan, c))]
-    whole = bool(own) and len(reached) == len(own) == len(costs)
+    bar = bool(own) and len(reached) == len(own)
+    whole = bar and len(costs) == len(own)
     quality = [c.quality for c in own]
     memory = [c.peak_memory_mb for c in own if c.peak_memory_mb is not None]
     energy = [c.energy_kwh for c in own if c.energy_kwh is not None]
@@ -82,12 +91,12 @@ def _row(plan: StudyPlan, name: str, own: Sequence[Cell], shortfalls: Sequence[S
         "quality": _mean(quality),
         "quality_spread": _spread(quality),
         "qualities": [round(q, 4) for q in quality],
-        "quality_per_hour": _mean([q / h for q, h in zip(quality, hours, strict=True) if h]),
+        "quality_per_hour": _mean([q / h for q, h in zip(quality, hours, strict=True) if h]) if bar else None,
         "peak_memory_mb": max(memory, default=None),
         "hours": _mean(hours),
         "energy_kwh": _mean(energy),
-        "informative_groups": sum(c.informative_groups for c in own),
-        "accepted": sum(c.accepted for c in own),
+        "informative_groups": _mean([c.informative_groups for c in own]),
+        "accepted": _mean([c.accepted for c in own]),
         "stale_share": _mean(stale),
         "contaminated": sum(c.contaminated for c in own),
         "dominant": [c.dominant for c in own],
@@ -109,7 +118,7 @@ def _against(row: Mapping[str, Any], base: Mapping[str, Any] | None) -> str:
     if base is None or row is base:
         return "base" if row is base else ""
     if row["cost_per_outcome"] is None or base["cost_per_outcome"] is None:
-        return "not compared: the target was not reached"
+        return "not compared: the target was not reached, or a run had no outcome"
     ratio = row["cost_per_outcome"] / base["cost_per_outcome"]
     apart = abs(row["cost_per_outcome"] - base["cost_per_outcome"])
     noise = (row["cost_spread"] or 0.0) + (base["cost_spread"] or 0.0)

@@ -203,6 +203,24 @@ def test_ageing_alone_brings_every_task_in() -> None:
     assert len(chosen) == 6
 
 
+def test_an_even_planner_brings_every_task_before_any_comes_again_and_others_do_not() -> None:
+    """A family of one task: its floor is due long before those of the large family have all come."""
+
+    def chosen(*, even: bool) -> list[str]:
+        planner = Planner(tasks(one=1, large=15), floor=4, even=even)
+        found = []
+        for _ in range(32):
+            task, decision = planner.choose(version=0)
+            planner.admitted(task, decision)
+            planner.observed(task.id, task.family, success=task.family == "one", env_s=1.0)
+            found.append(task.id)
+        return found
+
+    even = chosen(even=True)
+    assert len(set(even[:16])) == len(set(even[16:])) == 16
+    assert len(set(chosen(even=False)[:16])) < 16
+
+
 def test_a_decision_can_be_printed_again(tmp_path: Path) -> None:
     log = tmp_path / "decisions.jsonl"
     planner = Planner(tasks(a=1, b=1), log=log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,17 @@ def test_triage_names_the_constraint_that_binds(rewards: Any, service_s: float, 
     assert found["cure"]
     assert found["peak_memory_per_trajectory_mb"] == 4.0 + len(rewards)
     assert found["prompts_with_reward_variance"] == pytest.approx(sum(a != b for a, b in rewards) / len(rewards), abs=1e-4)
+
+
+def test_memory_that_nobody_measured_is_not_called_free() -> None:
+    rewards: Any = [(1, 0), (0, 1)]
+    unknown = evidence(rewards, service_s=9.0)
+    whole = replace(unknown, told={**unknown.told, "optimizer": 10.0, "activations": 10.0})
+    full = replace(unknown, events=[{"kind": "engine", "at": 1.0, "kv_usage": 0.97}])
+
+    assert triage(unknown, device_mb=1000.0)["waste"]["memory"] is None
+    assert triage(whole, device_mb=1000.0)["waste"]["memory"] == 0.0
+    assert triage(full)["binds"] == "memory"  # the cache in the device is full, whatever the device
 
 
 def test_advise_check_needs_no_ledger_where_the_figures_are_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
