@@ -72,7 +72,7 @@ class Leasing:
                 start = await self._start_state(prepared, request.task)
                 until = deadline.when()
                 while True:
-                    if prepared.successor is not None:
+                    while prepared.successor is not None:  # again where another follows while its start state is made
                         prepared = prepared.latest
                         start = await self._start_state(prepared, request.task)
                     try:
@@ -224,7 +224,7 @@ class Leasing:
             return prepared.golden
         if (known := self._preparer.known(prepared, task)) is not None:
             return known
-        key = (prepared.name, task)
+        key = (prepared.spec.digest, task)  # each version has its own
         job = self._deriving.get(key)
         if job is None:
 

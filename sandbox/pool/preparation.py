@@ -90,7 +90,7 @@ class Preparer:
         if (known := self.known(prepared, task)) is not None:
             return known
         spec = prepared.environment.tasks[task]
-        async with self._deriving.setdefault((prepared.name, task), asyncio.Lock()):
+        async with self._deriving.setdefault((prepared.spec.digest, task), asyncio.Lock()):
             if (known := prepared.starts.get(task)) is not None:
                 return known
             environment, golden = prepared.environment, prepared.golden.snapshot

@@ -114,7 +114,7 @@ class WaitingLine(Generic[T]):
 
     def fail_all(self, error: AutoclaveError, *, only: Callable[[Waiter[T]], bool] = lambda _: True) -> None:
         """Tell all who wait, or `only` those, that nothing will come."""
-        for waiter in self._heap:
+        for waiter in sorted(self._heap):  # in order: who asks again at once keeps it
             if only(waiter):
                 waiter.fail(error)
         self._sweep()

@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.errors import EnvironmentInvalid, PoolBroken, PoolBusy
 from sandbox.lifecycle import State
-from sandbox.model import ClearanceState, Isolation
+from sandbox.model import ClearanceState, Isolation, TaskSpec
 from sandbox.testing import memory_environment
 
 
@@ -55,6 +55,47 @@ async def test_who_waits_gets_the_new_version(bench: Any) -> None:
         await pool.roll(version(2))
     async with await waiting as session:
         assert (await session.run(["get", "orders"])).text == "2"
+
+
+def with_task(number: int) -> Any:
+    """A version whose task has a start state of its own."""
+    start = {"state": {"mark": f"of {number}"}}
+    task = TaskSpec(id="own", family="f", difficulty="easy", split="train", prompt="", start=start)
+    return version(number, tasks=[task])
+
+
+async def test_a_start_state_that_the_former_version_is_still_making_is_not_given_to_the_new_one(bench: Any) -> None:
+    pool = await bench.open(with_task(1), size=2)
+    gate = bench.runtime.faults.hold("derive")
+    before = asyncio.create_task(pool.acquire("memory", task="own", wait=60))
+    while not bench.runtime.faults.calls["derive"]:
+        await asyncio.sleep(0.001)
+    await pool.roll(with_task(2))
+    after = asyncio.create_task(pool.acquire("memory", task="own", wait=60))
+    await asyncio.sleep(0.02)
+    gate.set()
+    for request in (after, before):
+        async with await request as session:
+            assert (await session.run(["get", "orders"])).text == "2"
+            assert (await session.run(["get", "mark"])).text == "of 2"
+            assert session.namespace.start.baseline.key != pool.environment("memory").golden.baseline.key
+
+
+async def test_who_is_overtaken_by_two_versions_gets_the_newest(bench: Any) -> None:
+    pool = await bench.open(with_task(1), size=1)
+    held = await pool.acquire("memory", wait=5)
+    waiting = asyncio.create_task(pool.acquire("memory", task="own", wait=60))
+    await asyncio.sleep(0.02)
+    gate = bench.runtime.faults.hold("derive")
+    await pool.roll(with_task(2))
+    made = bench.runtime.faults.calls["derive"]
+    while bench.runtime.faults.calls["derive"] == made:  # of the second version, for who waits
+        await asyncio.sleep(0.001)
+    await pool.roll(with_task(3))
+    gate.set()
+    await held.release()
+    async with await waiting as session:
+        assert (await session.run(["get", "mark"])).text == "of 3"
 
 
 async def test_the_places_of_both_versions_are_never_more_than_the_size(bench: Any) -> None:

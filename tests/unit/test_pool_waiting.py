@@ -124,3 +124,21 @@ async def test_what_is_made_ready_for_someone_goes_to_them_while_they_wait() -> 
     first.promised = None  # namespace 1 was retired
     assert waiting.hand("namespace 4")
     assert first.gone
+
+
+async def test_those_who_are_told_to_ask_again_are_told_in_their_order() -> None:
+    waiting, told = line(), list[int]()
+
+    async def ask(number: int) -> None:
+        try:
+            await waiting.join().received(give_back=lambda _: None)
+        except PoolBroken:
+            told.append(number)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(8):
+            group.create_task(ask(number))
+        await asyncio.sleep(0)
+        assert waiting.hand("namespace")
+        waiting.fail_all(PoolBroken("another version"))
+    assert told == [1, 2, 3, 4, 5, 6, 7]
