@@ -60,21 +60,25 @@ class Wire:
         self._path = parts.path.rstrip("/")
         self._key = key
 
-    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer:
-        """Raise EngineLost when nobody answers; the caller's deadline bounds the wait."""
+    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, limit_s: float | None = None) -> Answer:
+        """Raise EngineLost when nobody answers, within `limit_s` seconds where it is given; else the caller has a deadline."""
         data = b"" if body is None else json.dumps(body).encode()
         head = [f"{method} {self._path}{path} HTTP/1.1", f"Host: {self._host}:{self._port}", "Connection: close", "Accept: */*"]
         head += [f"Content-Length: {len(data)}", "Content-Type: application/json"]
         if self._key:
             head.append(f"Authorization: Bearer {self._key}")
         try:
-            reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
-            try:
-                writer.write("\r\n".join([*head, "", ""]).encode() + data)
-                await writer.drain()
-                return _parsed(await _all(reader), method)
-            finally:
-                writer.close()
+            async with asyncio.timeout(limit_s):
+                reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
+                try:
+                    writer.write("\r\n".join([*head, "", ""]).encode() + data)
+                    await writer.drain()
+                    return _parsed(await _all(reader), method)
+                finally:
+                    writer.close()
+        except TimeoutError as error:
+            within = "" if limit_s is None else f" within {limit_s:g} s"
+            raise EngineLost(f"no answer from {self.base}{path}{within}") from error
         except (OSError, HTTPException) as error:
             raise EngineLost(f"no answer from {self.base}{path}: {type(error).__name__} {error}".rstrip()) from error
 

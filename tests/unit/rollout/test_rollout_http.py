@@ -35,6 +35,10 @@ class Server:
         self.hung_up = asyncio.Event()
         self.finish = "stop"
         self.fails: set[str] = set()
+        self.hangs: set[str] = set()
+        self.forbids: set[str] = set()
+        self.root = ""
+        self.spoils: set[str] = set()  # weights whose loader gives up on the way
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
@@ -55,6 +59,10 @@ class Server:
             self.hung_up.set()
             writer.close()
             return
+        if path in self.hangs:
+            await reader.read(1)
+            writer.close()
+            return
         status, answer = self._answer(method, path, body)
         text = json.dumps(answer) if not isinstance(answer, str) else answer
         self._write(writer, status, text.encode())
@@ -73,8 +81,10 @@ class Server:
         base = path.partition("?")[0]
         if base in self.fails:
             return 500, "it broke"
+        if base in self.forbids:
+            return 403, {"error": "PermissionDeniedError"}
         if base == "/v1/models":
-            return 200, {"data": [{"id": "small"}]}
+            return 200, {"data": [{"id": "small", "root": self.root, "max_model_len": 64}]}
         if base == "/metrics":
             return 200, '# HELP x\nvllm:num_requests_running{engine="0"} 3.0\nvllm:kv_cache_usage_perc{engine="0"} 0.25\n'
         if base == "/inference/v1/generate" and self.native:
@@ -94,6 +104,9 @@ class Server:
             return 200, {"checksums": {"layer": self.weights}}
         if base == "/collective_rpc":
             self.weights = body["kwargs"]["weights_path"]
+            if self.weights in self.spoils:
+                self.weights = "half of each"
+                return 500, "a tensor is missing"
         if base == "/update_weight_version":
             self.version = body["new_version"]
         return (200, {}) if base in ("/pause", "/resume", "/collective_rpc", "/update_weight_version") else (404, {})
@@ -161,6 +174,65 @@ async def test_weights_that_do_not_load_leave_the_old_version_and_a_server_that_
 
     assert http.version == 0
     assert [path for path, _ in server.asked][-2:] == ["/resume", "/inference/v1/generate"]
+
+
+async def test_weights_that_load_in_part_are_replaced_by_the_old_ones_again() -> None:
+    server = Server()
+    server.root = server.weights = "/weights/1"
+    server.spoils = {"/weights/2"}
+    async with server.serving() as url, engine(url) as http:
+        with pytest.raises(EngineLost, match="a tensor is missing"):
+            await http.publish(Path("/weights/2"), 1)
+        assert server.weights == "/weights/1"
+        assert (await http.generate(ASK)).version_of_each() == (0, 0, 0)
+        assert (await http.publish(Path("/weights/3"), 1)).changed is True
+
+    assert http.version == 1
+    assert http.in_force["weights"] == "/weights/3"
+
+
+async def test_a_server_left_with_weights_that_nobody_can_name_is_asked_for_nothing_more() -> None:
+    server = Server()
+    server.spoils = {"/weights/2"}  # and it does not say where its first ones are
+    async with server.serving() as url, engine(url) as http:
+        with pytest.raises(EngineLost, match="a tensor is missing"):
+            await http.publish(Path("/weights/2"), 1)
+        asked = len(server.asked)
+        with pytest.raises(EngineLost, match="does not show that the old ones are in force"):
+            await http.generate(ASK)
+        with pytest.raises(EngineLost, match="does not show"):
+            await http.publish(Path("/weights/3"), 1)
+        assert len(server.asked) == asked
+
+
+@pytest.mark.parametrize("path", ["/pause?mode=keep", "/collective_rpc", "/resume"])
+async def test_a_server_that_hangs_in_a_publication_costs_a_deadline(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rollout.engines.http.ASK_S", 0.2)
+    monkeypatch.setattr("rollout.engines.http.PUBLISH_S", 0.2)
+    server = Server()
+    async with server.serving() as url, engine(url) as http:
+        server.hangs = {path}
+        with pytest.raises(EngineLost, match=f"no answer from .*{path.partition('?')[0]}.* within 0.2 s"):
+            await http.publish(Path("/weights/2"), 1)
+
+
+async def test_a_server_whose_token_interface_is_switched_off_is_asked_for_completions() -> None:
+    """As vLLM is without --enable-scale-out: it forbids that path, and serves the other."""
+    server = Server()
+    server.forbids = {"/inference/v1/generate"}
+    async with server.serving() as url, engine(url) as http:
+        assert (await http.generate(ASK)).ids == (4, 5, 9)
+        assert http.in_force["interface"] == "/v1/completions"
+
+
+async def test_a_server_that_does_not_say_what_its_weights_are_called_is_taken_at_its_first_answer() -> None:
+    server = Server(dev=False)
+    async with server.serving() as url, engine(url) as http:
+        assert (await http.generate(ASK)).version_of_each() == (0, 0, 0)
+        server.version = "of somebody else"
+        with pytest.raises(EngineLost, match="were not published by this run"):
+            await http.generate(ASK)
+        assert http.context == 64
 
 
 async def test_without_the_development_routes_publishing_says_what_to_do() -> None:
