@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.aio import poll
 from sandbox.errors import EnvironmentInvalid, PoolBroken, PoolBusy
 from sandbox.lifecycle import State
 from sandbox.model import ClearanceState, Isolation, TaskSpec
@@ -64,12 +65,20 @@ def with_task(number: int) -> Any:
     return version(number, tasks=[task])
 
 
+async def derives(bench: Any, times: int) -> bool:
+    """Wait until so many start states were begun."""
+
+    async def begun() -> bool:
+        return bool(bench.runtime.faults.calls["derive"] >= times)
+
+    return await poll(begun, timeout=60)
+
+
 async def test_a_start_state_that_the_former_version_is_still_making_is_not_given_to_the_new_one(bench: Any) -> None:
     pool = await bench.open(with_task(1), size=2)
     gate = bench.runtime.faults.hold("derive")
     before = asyncio.create_task(pool.acquire("memory", task="own", wait=60))
-    while not bench.runtime.faults.calls["derive"]:
-        await asyncio.sleep(0.001)
+    assert await derives(bench, 1)
     await pool.roll(with_task(2))
     after = asyncio.create_task(pool.acquire("memory", task="own", wait=60))
     await asyncio.sleep(0.02)
@@ -88,9 +97,7 @@ async def test_who_is_overtaken_by_two_versions_gets_the_newest(bench: Any) -> N
     await asyncio.sleep(0.02)
     gate = bench.runtime.faults.hold("derive")
     await pool.roll(with_task(2))
-    made = bench.runtime.faults.calls["derive"]
-    while bench.runtime.faults.calls["derive"] == made:  # of the second version, for who waits
-        await asyncio.sleep(0.001)
+    assert await derives(bench, 2)  # that of the second version, for who waits
     await pool.roll(with_task(3))
     gate.set()
     await held.release()
