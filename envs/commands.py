@@ -294,7 +294,7 @@ def _discovered(found: Environment, instances: int, settings: Settings, json: bo
             return await look(found, runtime, instances=instances, say=progress.say)
 
     seen = run(observe())
-    output.print_json(seen.as_json()) if json else output.show(seen.text.rstrip())
+    output.print_json(seen.as_json()) if json else output.show_text(seen.text.rstrip())
     return FINDING if seen.left else 0
 
 

@@ -55,6 +55,11 @@ def show(*renderables: RenderableType) -> None:
         out.print(renderable)
 
 
+def show_text(text: str) -> None:
+    """Print text that is made to be copied, on stdout: as it is, with no markup and no wrapping."""
+    print(text)
+
+
 class Progress:
     """Says on stderr what is going on."""
 

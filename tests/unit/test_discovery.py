@@ -15,8 +15,9 @@ from envs.discovery.text import described, proposed
 from envs.discovery.unstable import Kind, Reading, left_over, proposals, unstable
 from envs.environment import load
 from envs.toml_text import value
+from sandbox.cli import output
 from sandbox.errors import EnvironmentInvalid
-from sandbox.model import VolatileField
+from sandbox.model import ProbeSpec, VolatileField
 
 
 def readings(*each: dict[str, str], kinds: tuple[Kind, ...] = ()) -> list[Reading]:
@@ -68,6 +69,16 @@ def test_the_proposals_leave_nothing_that_was_seen_to_differ_and_are_valid_text(
     assert {name for p in made for name in p.covers} == {u.name for u in unstable(seen)}
     back = tomllib.loads(proposed([], made, seen="2 instances", left=[], builds=0)).get("volatile", [])
     assert [(v["pattern"], v["reason"]) for v in back] == [(p.pattern, p.reason) for p in made]
+
+
+def test_the_text_is_printed_so_that_it_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
+    made = proposals(readings({"file/[bold]" + "x" * 300: "1"}, {"file/[bold]" + "x" * 300: ":smile:"}))
+    text = proposed([(ProbeSpec(name="web", kind="process"), True, 1)], made, seen="2 instances", left=[], builds=0)
+
+    output.show_text(text)
+
+    assert tomllib.loads(capsys.readouterr().out) == tomllib.loads(text)
+    assert tomllib.loads(text).keys() == {"probes", "volatile"}
 
 
 def test_what_is_known_to_be_volatile_is_not_left() -> None:
