@@ -82,6 +82,12 @@ class Draft:
         """Seconds since it began."""
         return self.clock.monotonic() - self.began
 
+    @property
+    def in_line_s(self) -> float:
+        """Seconds of its own turns that it waited for a place: of the model, of a tool."""
+        actions = (action.queue_s for action in self.actions if action.turn >= self.shared_turns)
+        return sum(turn.queue_s for turn in self.turns[self.shared_turns :]) + sum(actions)
+
     def prompt(self, ids: Sequence[int]) -> None:
         """Add tokens that no policy generated."""
         self.tokens += ids

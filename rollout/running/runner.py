@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -45,7 +46,8 @@ class Bounds:
     turns: int = 16
     answer_tokens: int = 1024
     total_tokens: int = 16_384
-    trajectory_s: float = 900.0  # for the turns
+    trajectory_s: float = 900.0  # for the turns, time in lines apart; twice that with it
+    turn_s: float = 900.0  # that the lease lasts on for a turn that was begun before its time was over
     generate_s: float = 300.0
     score_s: float = 120.0
     session_wait_s: float = 300.0  # boot and verification included
@@ -138,7 +140,7 @@ class Runner:
         async with parts.limits.hold(SESSION, ticket.id, priority=ticket.priority) as place:
             draft.session_queue_s = place.queue_s
             began = parts.clock.monotonic()
-            ttl = bounds.trajectory_s + bounds.score_s + bounds.release_s + 60
+            ttl = 2 * bounds.trajectory_s + bounds.turn_s + bounds.score_s + bounds.release_s + 60
             session = await parts.pool.acquire(
                 ticket.environment,
                 task=ticket.task.id,
@@ -158,15 +160,27 @@ class Runner:
         draft.lease, draft.in_force = session.lease, session.in_force
         try:
             yield
-        finally:
-            self._parts.board.enter(draft.id, Phase.TEARDOWN)
-            began, draft.teardown_at = self._parts.clock.monotonic(), draft.now
+        except asyncio.CancelledError as cancelled:
             try:
-                async with deadline(self._parts.clock, self._parts.bounds.release_s):
-                    await session.release()
-            except TimeoutError as error:
-                raise InstanceLost(f"the session did not end within {self._parts.bounds.release_s:g} s (release_s)") from error
-            draft.teardown_s = self._parts.clock.monotonic() - began
+                await self._end(session, draft)
+            except AutoclaveError as error:  # it must not hide that this was cancelled
+                raise cancelled from error
+            raise
+        except BaseException:
+            await self._end(session, draft)
+            raise
+        else:
+            await self._end(session, draft)
+
+    async def _end(self, session: Any, draft: Draft) -> None:
+        self._parts.board.enter(draft.id, Phase.TEARDOWN)
+        began, draft.teardown_at = self._parts.clock.monotonic(), draft.now
+        try:
+            async with deadline(self._parts.clock, self._parts.bounds.release_s):
+                await session.release()
+        except TimeoutError as error:
+            raise InstanceLost(f"the session did not end within {self._parts.bounds.release_s:g} s (release_s)") from error
+        draft.teardown_s = self._parts.clock.monotonic() - began
 
     async def play(self, session: Any, draft: Draft, branch: Branch | None = None) -> None:
         """Take turns until one ends it, then score. What ends the turns never reaches the score: that has its own bounds."""
@@ -181,19 +195,23 @@ class Runner:
             await self._score(session, draft)
 
     async def _turns(self, session: Any, draft: Draft, branch: Branch | None) -> None:
-        bounds = self._parts.bounds
-        try:
-            async with deadline(self._parts.clock, bounds.trajectory_s) as scope:
-                while len(draft.turns) < bounds.turns:
-                    if branch is not None and len(draft.turns) == branch.turn:
-                        await branch.fork(session, draft)
-                    if await self._turn(session, draft):
-                        return
-                draft.end(Termination.TURN_LIMIT, f"{bounds.turns} turns")
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            draft.end(Termination.TIME_LIMIT, f"{bounds.trajectory_s:g} s")
+        """Its time is looked at between turns: within one, each wait has its own deadline, and says itself whose matter it is."""
+        bounds, began, forked_s = self._parts.bounds, draft.now, 0.0
+        while len(draft.turns) < bounds.turns:
+            if branch is not None and len(draft.turns) == branch.turn:
+                at = draft.now
+                await branch.fork(session, draft)
+                forked_s += draft.now - at
+            spent = draft.now - began - forked_s
+            if spent - draft.in_line_s >= bounds.trajectory_s:
+                draft.end(Termination.TIME_LIMIT, f"{bounds.trajectory_s:g} s")
+                return
+            if spent >= 2 * bounds.trajectory_s:
+                draft.end(Termination.SATURATED, f"{draft.in_line_s:.0f} of its {spent:.0f} s were spent in line")
+                return
+            if await self._turn(session, draft):
+                return
+        draft.end(Termination.TURN_LIMIT, f"{bounds.turns} turns")
 
     async def _turn(self, session: Any, draft: Draft) -> bool:
         """One answer and what it asks for; True when the trajectory is over."""

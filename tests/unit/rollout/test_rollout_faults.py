@@ -26,6 +26,7 @@ from rollout.policies.tokens import ByteTokenizer
 from rollout.terms import Failure, State, Termination
 from rollout.watchdog import Patience
 from sandbox.aio import poll
+from sandbox.errors import PoolBroken
 from sandbox.model import TaskSpec
 
 DIE, SOLVE, FAIL = (
@@ -213,6 +214,95 @@ async def test_one_member_that_never_ends_holds_its_group_no_longer_than_its_dea
     record = rolled.journal().trajectories["run-0-2"]
     assert record.termination is (Termination.DEAD_TOOL if where == "tool" else Termination.ENGINE)
     assert record.reward is None
+
+
+async def test_an_engine_that_hangs_at_the_end_of_a_trajectorys_time_is_no_time_limit(rolled: Any) -> None:
+    """Its time would run out before the engine's deadline does: it is the engine's matter all the same, and no reward of 0."""
+
+    def hang(inner: Any, request: Request, text: str) -> Reply:
+        reply: Reply = inner(request, text)
+        return replace(reply, wait_s=1e9) if request.session == "run-0-0" and request.labels["turn"] == "1" else reply
+
+    async def slow(session: Any) -> None:
+        await rolled.clock.sleep(9)
+
+    rolled.tool.wait = slow
+    rolled.answers = lambda task, member, attempt: (FAIL, "done")
+    rolled.script = lambda inner: lambda request, text: hang(inner, request, text)
+    rolled.change(groups=1, sync=SyncRule(groups=1), retries=0, group_rule=GroupRule(size=2, keep_flat=True))
+    rolled.bounds = replace(rolled.bounds, generate_s=30, trajectory_s=20)
+    await rolled.run()
+
+    record = rolled.journal().trajectories["run-0-0"]
+    assert (record.termination, record.failure, record.reward) == (Termination.ENGINE, Failure.INFRA, None)
+    assert exact(rolled)["failed"] == 1
+
+
+@asynccontextmanager
+async def behind_others(rolled: Any, *, seconds: float) -> AsyncIterator[Any]:
+    """A run of one group whose model serves somebody else first."""
+
+    async def others() -> None:
+        async with rolled.loop.parts.limits.hold("model", "another", priority=9):
+            await rolled.clock.sleep(seconds)
+
+    rolled.slots = 1
+    rolled.change(groups=1, sync=SyncRule(groups=1), group_rule=GroupRule(size=2, keep_flat=True), retries=0)
+    async with rolled.ticking(4), rolled.open() as loop, asyncio.TaskGroup() as group:
+        group.create_task(others())
+        yield loop
+
+
+async def test_a_trajectorys_time_is_its_own_and_not_that_of_the_lines_it_waits_in(rolled: Any) -> None:
+    async def slow(session: Any) -> None:
+        if session.trajectory_id == "run-0-1":
+            await rolled.clock.sleep(1300)
+
+    rolled.tool.wait = slow
+    rolled.tool.limit_s = 5000.0
+    rolled.answers = lambda task, member, attempt: (FAIL, SOLVE, FAIL, "done") if member else (SOLVE, "done")
+    rolled.bounds = replace(rolled.bounds, trajectory_s=2500)
+    async with behind_others(rolled, seconds=2600) as loop:
+        assert await loop.next_batch() is not None
+
+    records = rolled.journal().trajectories
+    waited, over = records["run-0-0"], records["run-0-1"]
+    assert (waited.termination, waited.reward) == (Termination.FINAL, 1.0)
+    assert waited.model_s > 2500
+    assert (over.termination, over.failure, over.reward) == (Termination.TIME_LIMIT, Failure.VALID_HARD, 1.0)
+    assert len(over.turns) == 2
+
+
+async def test_a_trajectory_that_spends_twice_its_time_in_lines_has_no_reward(rolled: Any) -> None:
+    rolled.answers = lambda task, member, attempt: (FAIL, "done")
+    rolled.bounds = replace(rolled.bounds, trajectory_s=500)
+    async with behind_others(rolled, seconds=2000) as loop:
+        assert await loop.next_batch() is None
+
+    found = rolled.journal().trajectories.values()
+    assert {(r.termination, r.failure, r.reward) for r in found} == {(Termination.SATURATED, Failure.INFRA, None)}
+    assert exact(rolled) == {"failed": 2}
+
+
+async def test_what_its_end_ran_into_does_not_hide_that_a_trajectory_was_cancelled(rolled: Any) -> None:
+    reached = asyncio.Event()
+
+    async def hold(session: Any) -> None:
+        async def broken(**_: Any) -> None:
+            raise PoolBroken("the pool is gone")
+
+        session.release = broken
+        reached.set()
+        await asyncio.Event().wait()
+
+    rolled.tool.wait = hold
+    rolled.change(groups=1, sync=SyncRule(groups=1))
+    async with rolled.ticking(), rolled.open() as loop:
+        await reached.wait()
+        loop.stop("enough")
+        assert await poll(lambda: true(loop.over), timeout=60)
+
+    assert exact(rolled) == {"open": 2}
 
 
 async def test_a_trainer_that_stops_reading_is_named_and_ends_the_run(rolled: Any) -> None:
