@@ -50,7 +50,8 @@ class Branching:
     async def _fork_all(
         self, tasks: asyncio.TaskGroup, group: Group, priority: int, session: Any, draft: Draft, begun: set[int]
     ) -> None:
-        snapshot = await session.snapshot()
+        async with deadline(self._parts.clock, self._parts.bounds.session_wait_s):
+            snapshot = await session.snapshot()
         parent = copy.copy(draft)
         for name in ("tokens", "mask", "logprobs", "versions", "turns", "actions"):
             setattr(parent, name, list(getattr(draft, name)))
@@ -58,16 +59,20 @@ class Branching:
         for index in range(1, group.size):
             if index in begun:
                 continue
-            begun.add(index)
+            child, why = await self._child(session, snapshot, running)
+            begun.add(index)  # not before: a first member that is lost here leaves the others to themselves
             self._parts.board.leave(f"{group.id}-{index}")  # a fork has an id of its own
-            if not self._books.budget.spend(Spend.EXPLORE):
-                self._refuse(group, index, NO_BUDGET)
-                continue
-            child = await self._place(session, snapshot, running)
             if child is None:
-                self._refuse(group, index, NO_PLACE)
+                self._books.accounts.refuse(why)
+                group.lose(index, why)
                 continue
             running.add(tasks.create_task(self._run(group, index, priority, child, parent), name=f"fork {group.id}-{index}"))
+
+    async def _child(self, session: Any, snapshot: Snapshot, running: set[asyncio.Task[None]]) -> tuple[Any, str]:
+        """Return a forked session, or None and why there is none."""
+        if not self._books.budget.spend(Spend.EXPLORE):
+            return None, NO_BUDGET
+        return await self._place(session, snapshot, running), NO_PLACE
 
     async def _place(self, session: Any, snapshot: Snapshot, running: set[asyncio.Task[None]]) -> Any:
         """Return a forked session; where every namespace is taken, wait for a sibling to end, or a little. None in the end."""
@@ -93,7 +98,3 @@ class Branching:
         plan = self._books.plan
         budget = Budget(retries=plan.member_retries, alternatives=plan.member_alternatives, within=self._books.budget)
         await self._members.run_fork(group, index, priority, budget, session=session, parent=parent)
-
-    def _refuse(self, group: Group, index: int, why: str) -> None:
-        self._books.accounts.refuse(why)
-        group.lose(index, why)

@@ -8,6 +8,7 @@ from rollout.admission.budgets import Spend
 from rollout.batches import SyncRule
 from rollout.groups import GroupRule
 from rollout.record import CONTEXT
+from sandbox.errors import InstanceLost
 
 FIRST, SOLVE, FAIL = (
     f'<tool_call>{{"name": "do", "arguments": {{"command": "{command}"}}}}</tool_call>'
@@ -71,6 +72,35 @@ async def test_forks_beyond_the_exploration_budget_are_refused_before_admission(
     assert [len(b.samples) for b in batches] == [2]
     assert rolled.books.accounts.admitted == 2
     assert rolled.books.accounts.refused == {"the exploration budget is spent": 2}
+
+
+async def test_a_first_member_that_is_lost_while_it_forks_leaves_the_others_to_themselves(rolled: Any) -> None:
+    branched(rolled)
+    rolled.size = 8
+    rolled.change(groups=1)
+    forks = 0
+
+    async def look(session: Any) -> None:
+        inner = session.fork
+
+        async def fork(*args: Any, **kwargs: Any) -> Any:
+            nonlocal forks
+            forks += 1
+            if forks == 2:
+                raise InstanceLost("planned")
+            return await inner(*args, **kwargs)
+
+        if session.trajectory_id == "run-0-0":
+            session.fork = fork
+
+    rolled.tool.wait = look
+    batches = await rolled.run()
+
+    (batch,) = batches
+    assert sorted(s.trajectory.member for s in batch.samples) == [0, 1, 2, 3]
+    assert sorted(bool(s.trajectory.shared_prefix) for s in batch.samples) == [False, False, False, True]
+    assert rolled.books.accounts.counts()["failed"] == 1  # the first one's first attempt
+    assert rolled.books.accounts.admitted == 5
 
 
 async def test_a_first_member_that_ends_before_the_branch_leaves_the_others_to_themselves(rolled: Any) -> None:
