@@ -19,9 +19,10 @@ from typing import Any, Self
 from rollout.batches import Batch, Shelf
 from rollout.books import Books
 from rollout.branching import Branching
+from rollout.deadline import deadline
 from rollout.delivery import Delivery
 from rollout.engines.engine import PublishReport
-from rollout.errors import RolloutStopped
+from rollout.errors import EngineLost, RolloutStopped
 from rollout.gate import Gate
 from rollout.groups import Group
 from rollout.members import Members
@@ -109,7 +110,8 @@ class RolloutLoop:
     async def next_batch(self) -> Batch | None:
         """Wait for a batch. It was recorded in the ledger, and holds nothing uncleared, quarantined, or older than the gap."""
         self._asked_at = None
-        self._learned()
+        if self._shipped is None:  # else it was never handed out: nothing was learned from it
+            self._learned()
         try:
             while True:
                 self.books.changed.clear()
@@ -121,10 +123,11 @@ class RolloutLoop:
                 if self._shipped is not None:
                     batch, self._shipped = self._shipped, None
                     return batch
-                if not gone:
-                    if over:
-                        return None
-                    await self.books.changed.wait()
+                if gone or self.books.changed.is_set():
+                    continue  # a batch that was refused may be whole without whom it was refused for
+                if over:
+                    return None
+                await self.books.changed.wait()
         finally:
             self._asked_at = self.parts.clock.monotonic()
 
@@ -142,10 +145,15 @@ class RolloutLoop:
 
     async def publish(self, weights: Path | None) -> PublishReport:
         """Bring new weights to the engine as the next version. Raises EngineLost when they do not load: the old ones stay."""
+        limit_s = self.books.plan.publish_s
         async with self._publishing:
             with self.books.meter.stage("publication"):
                 began = self.parts.clock.monotonic()
-                report = await self.parts.engine.publish(weights, self.version + 1)
+                try:
+                    async with deadline(self.parts.clock, limit_s):
+                        report = await self.parts.engine.publish(weights, self.version + 1)
+                except TimeoutError as error:
+                    raise EngineLost(f"the engine took no weights within {limit_s:g} s (publish_s)") from error
                 self.books.events.note("published", version=report.version, began=began)
         self._learned()
         self.books.changed.set()
@@ -224,7 +232,7 @@ class RolloutLoop:
                     members.create_task(self._members.run(group, index, priority), name=f"member {group.id}-{index}")
         if self.books.selector is not None:
             went = [bool(record.success) for record in group.survivors.values()]
-            self.books.selector.observed(group.task.id, went, purpose=group.purpose)
+            self.books.selector.observed(group.task.id, went)
         kept = await self.delivery.closed(group)
         self.books.events.note("final", group=group.id, kept=kept)
         if not kept:

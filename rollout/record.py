@@ -22,6 +22,7 @@ class Action:
     ok: bool = True
     malformed: bool = False
     timed_out: bool = False
+    rate_limited: bool = False  # it, or a try before it, was refused for coming too often
     error: str = ""
     digest: str = ""  # of what was observed: two equal ones in a row show a loop
     queue_s: float = 0.0  # for the tool's place

@@ -9,8 +9,10 @@ from typing import Any
 from rollout.drive import Driven
 from rollout.loop import RolloutLoop
 from rollout.meters.distribution import percentiles
+from rollout.meters.events import Event, Events, read_events
 from rollout.meters.measure import METERS, Evidence, measure
 from rollout.record import Trajectory
+from rollout.selection.selector import Purpose
 from rollout.terms import State
 from sandbox.model import NOTHING
 
@@ -39,7 +41,7 @@ def summarise(
     evidence = Evidence(
         records=books.records,
         outcomes=books.outcomes,
-        events=books.events.seen,
+        events=_all_events(books.events),
         activity=activity,
         told=told,
         dependencies=shown,
@@ -58,7 +60,7 @@ def summarise(
         "stale_share": _share(counts[State.STALE], len(records)),
         "memory_peak_mb": (measured["memory"] or {}).get("sum_of_known_mb"),
         **{name: found for name, found in measured.items() if name != "percentiles"},
-        "selection": books.selector.shown() if books.selector else None,
+        "selection": books.selector.shown() | {"trajectories": _by_purpose(records)} if books.selector else None,
         "contaminated": len(books.contaminated),
         "contamination_by": contamination(records, books.contaminated),
         "reasons": accounts.why(),
@@ -79,6 +81,17 @@ def summarise(
         "in_force": dict(in_force),
         "journal": str(books.journal.path),
     }
+
+
+def _all_events(events: Events) -> Sequence[Event]:
+    """What is no longer in memory is read from the disk, so that a long run's figures are those of the whole."""
+    return read_events(events.path) if events.left_out and events.path is not None else events.seen
+
+
+def _by_purpose(records: Sequence[Trajectory]) -> Mapping[str, int]:
+    """What scouting and training took, in trajectories: failed, contaminated and repeated ones too."""
+    found = Counter(record.extra.get("purpose", Purpose.TRAIN.value) for record in records)
+    return {purpose.value: found[purpose.value] for purpose in Purpose}
 
 
 def contamination(records: Sequence[Trajectory], contaminated: set[str]) -> Mapping[str, Mapping[str, Mapping[str, float | int]]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -37,6 +37,12 @@ class Experience:
             )
 
 
+def with_given(kept: Experience, *, check_s: float | None, covered: int | None, leaks: int) -> Experience:
+    """Return what is known, with what was given in its place; `leaks` belong to `covered`."""
+    seen = {} if covered is None else {"covered": covered, "leaks": leaks}
+    return replace(kept, check_s=kept.check_s if check_s is None else check_s, **seen)
+
+
 def leak_rate_limit(covered: int, leaks: int, *, confidence: float = CONFIDENCE) -> float:
     """Return the exact upper confidence limit of the leak rate (Clopper and Pearson), by bisection."""
     if leaks >= covered:
@@ -44,9 +50,19 @@ def leak_rate_limit(covered: int, leaks: int, *, confidence: float = CONFIDENCE)
     low, high = leaks / covered, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        seen = sum(math.comb(covered, k) * middle**k * (1 - middle) ** (covered - k) for k in range(leaks + 1))
-        low, high = (middle, high) if seen > 1 - confidence else (low, middle)
+        low, high = (middle, high) if _at_most(leaks, covered, middle) > 1 - confidence else (low, middle)
     return (low + high) / 2
+
+
+def _at_most(leaks: int, covered: int, rate: float) -> float:
+    """The probability of at most that many leaks; by logarithms, since the ways to choose them leave a float's range."""
+    if rate <= 0 or rate >= 1:
+        return float(rate <= 0 or leaks >= covered)
+    whole = math.lgamma(covered + 1)
+    return math.fsum(
+        math.exp(whole - math.lgamma(k + 1) - math.lgamma(covered - k + 1) + k * math.log(rate) + (covered - k) * math.log1p(-rate))
+        for k in range(leaks + 1)
+    )
 
 
 def expected(experience: Experience, k: int, rate: float) -> float:

@@ -85,10 +85,10 @@ def row(given: Configuration) -> dict[str, Any]:
         **asdict(given),
         "rollouts": rollouts,
         "scout_rollouts": scouts,
-        "gpu_hours": round(hours, 6),
+        "gpu_hours": round(hours, 9),
         "scouting_gpu_hours": round(scouts * given.gpu_hours_per_rollout, 6),
-        "informative_groups": round(groups, 6),
-        "informative_rollouts": round(groups * given.group_size, 6),
+        "informative_groups": round(groups, 9),
+        "informative_rollouts": round(groups * given.group_size, 9),
         "informative_rollouts_per_step": round(given.informative * given.prompts * given.group_size, 6),
         "informative_groups_per_gpu_hour": round(groups / hours, 4),
         "informative_rollouts_per_gpu_hour": round(groups * given.group_size / hours, 4),
@@ -103,8 +103,8 @@ def informative(first: Configuration, second: Configuration) -> dict[str, Any]:
         "denominators": ["informative_groups", "informative_rollouts"],
         "configurations": [one, other],
         "ratio": {
-            "informative_groups": _ratio(other, one, "informative_groups_per_gpu_hour"),
-            "informative_rollouts": _ratio(other, one, "informative_rollouts_per_gpu_hour"),
+            "informative_groups": _ratio(other, one, "informative_groups"),
+            "informative_rollouts": _ratio(other, one, "informative_rollouts"),
         },
         "scouting_break_even": {
             name: _break_even(second, other, one, name) for name in ("informative_groups", "informative_rollouts")
@@ -113,12 +113,15 @@ def informative(first: Configuration, second: Configuration) -> dict[str, Any]:
 
 
 def _ratio(part: Mapping[str, Any], whole: Mapping[str, Any], name: str) -> float | None:
-    return round(part[name] / whole[name], 4) if whole[name] else None
+    """By what was not rounded yet: small rates would lose their digits."""
+    rate = whole[name] / whole["gpu_hours"]
+    return round(part[name] / part["gpu_hours"] / rate, 4) if rate else None
 
 
 def _break_even(given: Configuration, own: Mapping[str, Any], other: Mapping[str, Any], name: str) -> dict[str, float] | None:
-    """The scouting at which `own` buys no more signal an hour than `other`: in GPU-hours, and in rollouts a chosen prompt."""
-    rate = other[f"{name}_per_gpu_hour"]
+    """The scouting at which `own` buys no more signal an hour than `other`: in GPU-hours, and in rollouts a chosen prompt. Below 0:
+    it buys less without any."""
+    rate = other[name] / other["gpu_hours"]
     if not rate:
         return None
     hours = own[name] / rate - own["rollouts"] * given.gpu_hours_per_rollout

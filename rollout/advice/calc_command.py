@@ -107,7 +107,9 @@ def _table(found: Mapping[str, Any]) -> RenderableType:
 def _even(found: Mapping[str, Any]) -> list[str]:
     lines = [f"B to A: {found['ratio']['informative_groups']} by groups, {found['ratio']['informative_rollouts']} by rollouts"]
     for name, even in found["scouting_break_even"].items():
-        if even is not None:
+        if even is not None and even["gpu_hours"] <= 0:
+            lines.append(f"by {name.replace('_', ' ')}, B is not ahead even without scouting")
+        elif even is not None:
             lines.append(
                 f"by {name.replace('_', ' ')}, B stays ahead while scouting costs less than {even['gpu_hours']:,g} GPU-hours "
                 f"({even['scouts_per_prompt']:g} rollouts for each chosen prompt)"

@@ -36,7 +36,7 @@ def check(
 
     Example: autoclave advise check shop
     """
-    from rollout.advice.cadence import Experience, cadence, experience_of
+    from rollout.advice.cadence import Experience, cadence, experience_of, with_given
     from sandbox.wiring import environment as opened
 
     settings = load(home)
@@ -45,7 +45,8 @@ def check(
     if check_s is not None and covered is not None and known is not None:
         experience = Experience(check_s=check_s, trajectory_s=known, covered=covered, leaks=leaks)
     else:
-        experience = experience_of(run_to_end(_rows(settings, spec.name)), known)
+        kept = experience_of(run_to_end(_rows(settings, spec.name)), known)
+        experience = with_given(kept, check_s=check_s, covered=covered, leaks=leaks)
     found = {"environment": spec.name, **cadence(experience, now=spec.check.deep_every)}
     if json:
         output.print_json(found)

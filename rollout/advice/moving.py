@@ -45,8 +45,8 @@ async def move_steps(model: Path, clock: Clock) -> AsyncIterator[dict[str, Act]]
             held["learner"].close()
             del held["learner"]
 
-        await start()
         try:
+            await start()
             yield {
                 "the engine ends": end,
                 "the learner loads weights and optimizer": load,
@@ -54,6 +54,8 @@ async def move_steps(model: Path, clock: Clock) -> AsyncIterator[dict[str, Act]]
                 "the engine starts and answers": start,
             }
         finally:
+            if "learner" in held:
+                await drop()
             await end()
 
 

@@ -10,6 +10,7 @@ from rollout.meters.cost import SCOUT
 from rollout.meters.cycle import stages
 from rollout.meters.measure import Evidence
 from rollout.meters.memory import memory
+from rollout.meters.spans import union_s
 from rollout.record import Trajectory
 from rollout.terms import State
 
@@ -70,21 +71,12 @@ def _gpu_time(evidence: Evidence) -> dict[str, Any]:
         return {"gpus": 0, "held_s": None, "share": None}
     held = evidence.gpus * evidence.wall_s
     learned = sum(e["at"] - e["began"] for e in evidence.events if e["kind"] == "update")
-    busy = _union([(r.began + t.at + t.queue_s, t.service_s) for r in evidence.records.values() for t in r.own_turns])
+    busy = union_s((r.began + t.at + t.queue_s, t.service_s) for r in evidence.records.values() for t in r.own_turns)
     return {
         "gpus": evidence.gpus,
         "held_s": round(held, 4),
         "share": {"generation": round(busy / evidence.wall_s, 4), "optimisation": round(learned / evidence.wall_s, 4)},
     }
-
-
-def _union(stretches: list[tuple[float, float]]) -> float:
-    """Seconds in which at least one stretch lies."""
-    total, end = 0.0, float("-inf")
-    for start, seconds in sorted(stretches):
-        total += max(0.0, start + seconds - max(start, end))
-        end = max(end, start + seconds)
-    return total
 
 
 def signal_of(

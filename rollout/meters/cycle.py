@@ -166,7 +166,7 @@ def stages(records: Mapping[str, Trajectory], events: Sequence[Event]) -> dict[s
     served, waited = defaultdict[Stage, float](float), defaultdict[Stage, float](float)
     for record in records.values():
         for span in spans(record, history):
-            if span.dependency not in ("trainer", "ledger"):
+            if span.waits or span.dependency not in ("trainer", "ledger"):  # what these do is done once for a batch: below
                 (waited if span.waits else served)[span.stage] += span.seconds
     for batch in history.batches:
         for span in _after(batch, *_learned(history, batch)):

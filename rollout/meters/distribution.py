@@ -11,7 +11,7 @@ from rollout.record import Trajectory
 QUANTITIES: Mapping[str, Callable[[Trajectory], float]] = {
     "duration_s": lambda r: r.duration_s,
     "generated_tokens": lambda r: float(r.generated),
-    "tool_calls": lambda r: float(len(r.own_actions)),
+    "tool_calls": lambda r: float(sum(not a.malformed for a in r.own_actions)),
     "tool_wait_s": lambda r: r.tool_wait_s,
     "retries": lambda r: float(r.attempt + sum(a.retries for a in r.own_actions)),
     "reward_s": lambda r: r.score_s,

@@ -93,12 +93,14 @@ def _held(record: Trajectory, own: list[Span]) -> dict[str, Any]:
 
 
 def _beside(record: Trajectory, own: list[Span], evidence: Evidence, history: History) -> dict[str, Any]:
-    """How long other trajectories used each dependency while this one waited or used a tool: what can run at the same time did."""
-    idle = [(s.start, s.end) for s in own if s.seconds > 0 and (s.waits or s.kind is SpanKind.TOOL)]
+    """How long other trajectories used each dependency while this one waited or used a tool, until its own work was over: what can
+    run at the same time did."""
+    ended = record.began + record.duration_s
+    idle = [(s.start, min(s.end, ended)) for s in own if s.start < ended and s.seconds > 0 and (s.waits or s.kind is SpanKind.TOOL)]
     used: dict[str, float] = defaultdict(float)
     others: set[str] = set()
     for other in evidence.records.values():
-        if other.id == record.id or other.began > record.began + record.duration_s:
+        if other.id == record.id or other.began > ended:
             continue
         for span in spans(other, history):
             if span.kind in (SpanKind.MODEL, SpanKind.TOOL, SpanKind.REWARD):

@@ -75,7 +75,7 @@ def measure(evidence: Evidence) -> dict[str, Any]:
         staleness(evidence.records, evidence.outcomes, evidence.events),
         cost_per_accepted(records, evidence.outcomes, wall_s=wall_s, gpus=evidence.gpus),
         advice(found, evidence.events),
-        environment_timings(records, evidence.activity),
+        environment_timings(records, evidence.activity, wall_s=wall_s),
         memory(records, evidence.events, evidence.told),
         energy(evidence.events),
         judges(records, evidence.outcomes, wall_s=wall_s),

@@ -28,7 +28,8 @@ def told_memory(*parts: Any) -> dict[str, float | None]:
 
 
 def gpus_in_use(in_force: Mapping[str, Any], learner: str) -> int:
-    """How many GPUs the run holds: 0 where neither engine nor learner runs on one."""
+    """How many GPUs the run holds, used or not: those that its process may use, and nobody else; 0 where neither engine nor learner
+    runs on one."""
     on_gpu = in_force.get("device") == "cuda" or (learner == "grpo" and _cuda())
     if not on_gpu:
         return 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 WATTS_A_CORE = 10.0  # assumed for the estimate: a server core under load, its share of memory and fans included
@@ -12,7 +13,8 @@ JOULES = 3_600_000.0  # of a kWh
 
 
 class PowerMeter:
-    """Reads every GPU that NVML shows. Blocking, a few milliseconds at most."""
+    """Reads the GPUs that this process may use: all that NVML shows, or those that CUDA_VISIBLE_DEVICES names. Blocking, a few
+    milliseconds at most."""
 
     def __init__(self, nvml: Any, devices: Sequence[Any]) -> None:
         self._nvml = nvml
@@ -24,10 +26,10 @@ class PowerMeter:
         try:
             nvml = import_module("pynvml")
             nvml.nvmlInit()
-            count = nvml.nvmlDeviceGetCount()
-        except Exception:  # noqa: BLE001 - no package, no driver, no device: each means that nothing can be read
+            devices = [_handle(nvml, name) for name in _visible(nvml.nvmlDeviceGetCount())]
+        except Exception:  # noqa: BLE001 - no package, no driver, no such device: each means that nothing can be read
             return None
-        return cls(nvml, [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(count)]) if count else None
+        return cls(nvml, devices) if devices else None
 
     @property
     def devices(self) -> int:
@@ -65,7 +67,7 @@ def energy(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         joules = sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in pairwise(samples))
         return {
             "kwh": round(joules / JOULES, 6),
-            "how": "measured: NVML, the trapezoid over all samples, GPUs only",
+            "how": "measured: NVML, the trapezoid over all samples, only the GPUs that the run could use",
             "samples": len(samples),
             "watts_mean": round(sum(w for _, w in samples) / len(samples), 1),
             "watts_peak": max(w for _, w in samples),
@@ -80,6 +82,21 @@ def energy(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "watts_mean": None,
         "watts_peak": None,
     }
+
+
+def _visible(count: int) -> list[str]:
+    """The indices or UUIDs of this process' GPUs; what comes after one that does not exist is not seen, as CUDA has it."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return [str(n) for n in range(count)]
+    whole = [name.strip() for name in named.split(",")]
+    return list(takewhile(lambda name: name and (not name.lstrip("-").isdigit() or 0 <= int(name) < count), whole))
+
+
+def _handle(nvml: Any, name: str) -> Any:
+    if name.isdigit():
+        return nvml.nvmlDeviceGetHandleByIndex(int(name))
+    return nvml.nvmlDeviceGetHandleByUUID(name)
 
 
 def _text(value: Any) -> str:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from rollout.deadline import deadline
 from rollout.errors import EngineLost
 from rollout.meters.events import Events
 from rollout.meters.power import PowerMeter
@@ -14,6 +15,7 @@ from rollout.running.runner import Parts
 from sandbox.aio import in_thread, run_shielded
 
 log = logging.getLogger(__name__)
+LOAD_S = 30.0  # for what the engine says of itself
 TRAINER = "trainer"  # the line of finished groups before it
 
 
@@ -45,9 +47,18 @@ class Sampler:
             phases=parts.board.counts(),
             cpu_s=round(sum(os.times()[:4]), 2),
         )
+        if self._power is not None:
+            watts = await in_thread(self._power.watts)
+            if watts is not None:
+                self._events.note("power", watts=watts)
+        await self._engine()
+        await in_thread(self._events.flush)
+
+    async def _engine(self) -> None:
         try:
-            load = await parts.engine.load()
-        except EngineLost:
+            async with deadline(self._parts.clock, LOAD_S):
+                load = await self._parts.engine.load()
+        except (EngineLost, TimeoutError):
             return  # whoever generates is told so
         said: dict[str, Any] = {
             name: value
@@ -56,8 +67,3 @@ class Sampler:
         }
         if said:
             self._events.note("engine", **said)
-        if self._power is not None:
-            watts = await in_thread(self._power.watts)
-            if watts is not None:
-                self._events.note("power", watts=watts)
-        await in_thread(self._events.flush)

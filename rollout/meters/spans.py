@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import Protocol
 
 from rollout.meters.events import Event
@@ -133,6 +134,16 @@ def spans(record: Trajectory, history: History) -> list[Span]:
         )
     _afterwards(add, record, history)
     return sorted(out, key=lambda span: (span.start, span.end))
+
+
+def union_s(stretches: Iterable[tuple[float, float]], *, since: float = -inf, until: float = inf) -> float:
+    """Return the seconds between two moments in which at least one stretch (its begin, its seconds) lies."""
+    total, end = 0.0, since
+    for start, seconds in sorted(stretches):
+        stop = min(start + seconds, until)
+        total += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    return total
 
 
 def _act(add: _Add, began: float, action: Action) -> None:

@@ -16,10 +16,13 @@ WINDOW = 20  # finished trajectories of one window
 
 
 def staleness(records: Mapping[str, Trajectory], outcomes: Mapping[str, Outcome], events: Sequence[Event]) -> dict[str, Any]:
-    """Return the share, its windows in the order of endings, their slope, what was lost, and what a publication takes."""
+    """Return the share, its windows in the order of endings, their slope, what was lost, and what a publication takes. What is left
+    over at the end joins the last window: a window of a few would be all or nothing."""
     ended = sorted((r for r in records.values() if r.id in outcomes), key=lambda r: r.began + r.duration_s)
     stale = [outcomes[r.id].state is State.STALE for r in ended]
-    windows = [round(sum(part) / len(part), 4) for n in range(0, len(stale), WINDOW) if (part := stale[n : n + WINDOW])]
+    count = max(1, len(stale) // WINDOW) if stale else 0
+    parts = [stale[n * WINDOW : (n + 1) * WINDOW if n + 1 < count else None] for n in range(count)]
+    windows = [round(sum(part) / len(part), 4) for part in parts]
     published = [e["at"] - e["began"] for e in events if e["kind"] == "published"]
     gaps = [o.gap for o in outcomes.values() if o.gap is not None]
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from rollout.tools import Observation, Tool
 from sandbox.errors import LimitReached
 from sandbox.ports import Clock
 
+TOO_OFTEN = re.compile(r"\b429\b|too many requests|\brate[ -]?limit", re.IGNORECASE)  # how servers and tools say it
 PAUSE_S = 0.5  # before a tool that failed is asked again, doubled each time
 
 
@@ -53,6 +55,8 @@ class Tooling:
                 except _NoAnswer as error:  # it may have acted: not once more
                     seen, fault = None, str(error)
                     break
+                said = fault if seen is None else "" if seen.ok else seen.text
+                action = replace(action, rate_limited=action.rate_limited or TOO_OFTEN.search(said) is not None)
                 if seen is not None or not draft.budget.spend(Spend.RETRY):
                     break
                 await self._clock.sleep(pause)

@@ -80,7 +80,6 @@ class Selector:
         self._replace = replace or self._easier
         self._decisions = 0
         self._revisited = 0
-        self.spent: dict[Purpose, int] = {Purpose.TRAIN: 0, Purpose.SCOUT: 0}
         self.history: list[dict[str, Any]] = []
 
     def candidates(self) -> Mapping[str, Purpose]:
@@ -108,13 +107,12 @@ class Selector:
             held.standing = Standing.SCOUTED
         return purpose
 
-    def observed(self, task: str, successes: Sequence[bool], *, purpose: Purpose) -> None:
+    def observed(self, task: str, successes: Sequence[bool]) -> None:
         """Take in how a group's cleared members went, and decide where its task stands. None of them decides nothing: it is asked
         again."""
         held = self._tasks.get(task)
         if held is None:
             return
-        self.spent[purpose] += len(successes)
         for success in successes:
             held.belief.saw(success)
         self._move(held)
@@ -181,7 +179,7 @@ class Selector:
         return self._tasks[task].standing
 
     def shown(self) -> dict[str, Any]:
-        """Where every task stands, for reports: counts, the deferred and retired with their reasons, what scouting took."""
+        """Where every task stands, for reports: counts, the deferred and retired with their reasons."""
         counts = {s.value: sum(t.standing is s for t in self._tasks.values()) for s in Standing}
         listed = {
             s.value: [
@@ -194,7 +192,6 @@ class Selector:
         return {
             "tasks": counts,
             **listed,
-            "trajectories": {purpose.value: count for purpose, count in self.spent.items()},
             "history": self.history,
             "band": list(self.rule.band),
             "scouts": self.rule.scouts,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollout.advice.cadence import Experience, cadence, expected, experience_of, leak_rate_limit
+from rollout.advice.cadence import Experience, cadence, expected, experience_of, leak_rate_limit, with_given
 from rollout.advice.command import app
-from rollout.advice.elastic import decide, measure_move
+from rollout.advice.elastic import decide, idle_of, measure_move
 from rollout.advice.staleness import BOUNDARY, HORIZON, KEEP, PUBLISH, advise
 from rollout.advice.triage import triage
 from rollout.meters.measure import Evidence
 from rollout.record import Trajectory, Turn
-from sandbox.errors import EnvironmentInvalid
+from sandbox.errors import EnvironmentInvalid, LimitReached
 from sandbox.testing import FakeClock
 
 
@@ -26,6 +27,18 @@ from sandbox.testing import FakeClock
 def test_the_leak_rate_has_its_exact_upper_limit(covered: int, leaks: int, limit: float) -> None:
     """Published values of Clopper and Pearson, one-sided; with no leak it is about 3 / n."""
     assert leak_rate_limit(covered, leaks) == pytest.approx(limit, abs=5e-4)
+
+
+def test_a_limit_of_many_leaks_can_be_computed() -> None:
+    """The ways to choose 300 of 5000 are no float; the normal approximation of the limit is 0.0658."""
+    assert leak_rate_limit(5000, 300) == pytest.approx(0.0658, abs=5e-4)
+
+
+def test_what_is_given_takes_the_place_of_what_is_known() -> None:
+    kept = Experience(check_s=2.0, trajectory_s=5.0, covered=55, leaks=1)
+
+    assert with_given(kept, check_s=9.0, covered=None, leaks=0) == replace(kept, check_s=9.0)
+    assert with_given(kept, check_s=None, covered=100, leaks=3) == replace(kept, covered=100, leaks=3)
 
 
 @settings(deadline=None, max_examples=40)
@@ -99,6 +112,46 @@ async def test_a_move_is_timed_by_being_made_and_decided_by_the_idle_time() -> N
     assert move["overhead_s"] == 8.0
     assert decide(move, {"generation": 2.0, "learning": 8.5}, devices=2)["give_away"] == "learning"
     assert not decide(move, {"generation": 2.0, "learning": 7.5}, devices=2)["move"]
+
+
+async def test_a_step_of_a_move_that_never_ends_is_named() -> None:
+    clock = FakeClock()
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(0)
+            await clock.advance(10.0)
+
+    ticking = asyncio.create_task(tick())
+    try:
+        with pytest.raises(LimitReached, match="step `the engine ends` did not end within 60 s"):
+            await measure_move({"the engine ends": never}, clock=clock, limit_s=60.0)
+    finally:
+        ticking.cancel()
+
+
+def test_a_side_stands_still_only_while_it_does_nothing_for_anybody() -> None:
+    """A cycle of 20 s. Its last trajectory generated for 1 s of it, another one from 2 to 9 beside it; the update took 4 s, the
+    publication 1 s. What was generated after the cycle is none of it."""
+    beside = trajectory("b", group="g", reward=1.0, service_s=7.0)
+    later = trajectory("c", group="h", reward=1.0, service_s=50.0)
+    records = {
+        "a": trajectory("a", group="g", reward=0.0, service_s=1.0),
+        "b": replace(beside, turns=(replace(beside.turns[0], at=2.0),)),
+        "c": replace(later, began=20.0),
+    }
+    events: list[dict[str, Any]] = [
+        {"kind": "select", "group": "g", "at": 0.0},
+        {"kind": "final", "group": "g", "at": 10.0},
+        {"kind": "batch", "batch": "1", "groups": ["g"], "trajectories": ["a", "b"], "version": 0, "began": 10.0, "at": 11.0},
+        {"kind": "update", "batch": "1", "began": 13.0, "at": 17.0, "publish": True},
+        {"kind": "published", "version": 1, "began": 19.0, "at": 20.0},
+    ]
+
+    assert idle_of(Evidence(records=records, outcomes={}, events=events)) == {"generation": 12.0, "learning": 15.0}
 
 
 def trajectory(name: str, *, group: str, reward: float | None, service_s: float = 1.0, memory: float | None = None) -> Trajectory:

@@ -51,6 +51,19 @@ def test_scouting_is_charged_and_its_break_even_is_where_both_are_equal() -> Non
     assert one["informative_groups_per_gpu_hour"] == other["informative_groups_per_gpu_hour"]
 
 
+def test_small_rates_keep_their_digits_and_a_break_even_that_is_none_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """A hundred-thousandth of a group each GPU-hour is not a ten-thousandth, and not nothing."""
+    dear = [
+        Configuration(name=c.name, group_size=c.group_size, informative=c.informative, gpu_hours_per_rollout=5000) for c in (A, B)
+    ]
+    found = informative(*dear)
+
+    assert found["ratio"] == {"informative_groups": 3.5, "informative_rollouts": 1.75}
+    assert found["scouting_break_even"]["informative_groups"]["scouts_per_prompt"] == 10
+    assert app(["calc", "informative", "--share", "0.7", "0.1"], result_action="return_value") == 0
+    assert "by informative groups, B is not ahead even without scouting" in capsys.readouterr().out
+
+
 def test_the_commands_say_illustrative(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["calc", "timeline"], ["calc", "informative"]):
         assert app([*words, "--json"], result_action="return_value") == 0

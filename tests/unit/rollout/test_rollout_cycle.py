@@ -11,20 +11,23 @@ import pytest
 from rollout.batches import SyncRule
 from rollout.drive import Driven, drive
 from rollout.engines.engine import PublishReport
-from rollout.errors import ToolFault
+from rollout.engines.scripts import call
+from rollout.errors import EngineLost, ToolFault
 from rollout.groups import GroupRule
 from rollout.judging import Judge, Verdict, judged_again
 from rollout.learner.learner import Update
 from rollout.meters.cycle import cycles, stages
-from rollout.meters.events import EVENTS, Events
+from rollout.meters.events import EVENTS, Events, read_events
 from rollout.meters.map import trajectory_map
 from rollout.meters.measure import Evidence, stored
+from rollout.meters.sampler import Sampler
 from rollout.meters.spans import SpanKind, Stage
 from rollout.summary import summarise
 from sandbox.errors import RecordMissing
 from sandbox.model import Score
 
 LONG_S = 2000.0
+FAIL = call("do", command="set orders open")
 
 
 class Slow:
@@ -172,6 +175,75 @@ async def test_the_map_answers_four_questions(rolled: Any) -> None:
     assert all(owner for owner, _ in owners.values())
     with pytest.raises(RecordMissing):
         trajectory_map(evidence, "nobody")
+
+
+async def test_what_ran_beside_it_is_told_while_its_own_work_went_on(rolled: Any) -> None:
+    """The others of a batch go on long after the first one has ended: that is not beside it."""
+    rolled.change(groups=1, sync=SyncRule(groups=1), group_rule=GroupRule(size=2))
+    rolled.answers = lambda task, member, attempt: ("done",) if member == 0 else (FAIL, FAIL, "done")
+    rolled.tool.wait, rolled.tool.limit_s = (lambda session: sleep(rolled.clock, LONG_S)), 10 * LONG_S
+    evidence, _ = await driven(rolled, learner=False)
+    beside = trajectory_map(evidence, "run-0-0")["answers"]["ran_beside_it"]
+
+    assert evidence.records["run-0-1"].duration_s > 2 * LONG_S
+    assert beside["seconds"].get("tool_call", 0.0) <= evidence.records["run-0-0"].duration_s < LONG_S
+
+
+async def test_all_waiting_is_never_less_than_that_on_the_path(rolled: Any) -> None:
+    """Two groups make a batch, and one of them waits long for the other: by each trajectory, and on the path."""
+    rolled.change(groups=2, sync=SyncRule(groups=2), group_rule=GroupRule(size=1, min_survivors=1, keep_flat=True))
+    rolled.size = 1
+    rolled.tool.wait, rolled.tool.limit_s = (lambda session: sleep(rolled.clock, LONG_S)), 10 * LONG_S
+    evidence, _ = await driven(rolled)
+    rows = stages(evidence.records, evidence.events)["stages"]
+
+    assert rows["advantage"]["queue_s"] > LONG_S  # the first one's wait for its batch
+    for name, row in rows.items():
+        assert row["queue_s"] >= row["queue_on_path_s"] - 0.01, name
+
+
+async def test_a_tool_that_says_it_is_asked_too_often_is_counted_once_for_each_act(rolled: Any) -> None:
+    """Refused, and done with the second try."""
+    refusals = [ToolFault("HTTP 429: too many requests"), ToolFault("gone for a moment")]
+
+    async def wait(session: Any) -> None:
+        if refusals:
+            raise refusals.pop(0)
+
+    rolled.tool.wait = wait
+    rolled.change(groups=1, sync=SyncRule(groups=1), group_rule=GroupRule(size=1, min_survivors=1, keep_flat=True))
+    await rolled.run()
+    (record,) = rolled.books.records.values()
+
+    assert [(a.retries, a.rate_limited) for a in record.actions] == [(2, True)]
+
+
+async def test_power_is_sampled_though_the_engine_says_nothing(rolled: Any) -> None:
+    class Watts:
+        def watts(self) -> float:
+            return 250.0
+
+    async with rolled.ticking(), rolled.open() as loop:
+        events = Events(rolled.clock, rolled.home / EVENTS)
+        power: Any = Watts()
+        rolled.engine.load = gone
+        await Sampler(events, loop.parts, ready=lambda: 0, every_s=1.0, power=power).sample()
+
+    assert [e["kind"] for e in read_events(rolled.home / EVENTS)] == ["lines", "power"]
+
+
+async def gone() -> Any:
+    raise EngineLost("it answers nobody")
+
+
+async def test_a_run_whose_events_left_memory_is_summed_up_from_the_disk(rolled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rollout.meters.events.LARGEST", 20)
+    evidence, ran = await driven(rolled)
+    summary = summarise(rolled.loop, ran, in_force={})
+
+    assert rolled.books.events.left_out > 0
+    assert len(evidence.events) <= 20
+    assert summary["cycles"]["cycles"] == 2
 
 
 async def test_what_is_computed_later_from_the_files_is_what_the_summary_said(rolled: Any) -> None:

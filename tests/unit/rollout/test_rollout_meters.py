@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -18,7 +19,7 @@ from rollout.meters.distribution import by_kind, percentiles, quantile
 from rollout.meters.judges import judges
 from rollout.meters.lines import advice, bottleneck, slope, trends
 from rollout.meters.memory import memory
-from rollout.meters.power import WATTS_A_CORE, energy
+from rollout.meters.power import WATTS_A_CORE, PowerMeter, energy
 from rollout.meters.staleness import WINDOW, staleness
 from rollout.meters.timings import FIVE, environment_timings
 from rollout.record import Action, EnvTimings, Trajectory, Turn
@@ -179,6 +180,9 @@ def test_stale_share_and_its_trend() -> None:
     assert found["trend"] == 0.25
     assert found["share"] == 0.25
     assert found["lost_s"] == 150.0
+    two_more = [*records, record("u0", began=100.0), record("u1", began=101.0)]
+    left_over = staleness({r.id: r for r in two_more}, ended(two_more, *states, State.STALE, State.STALE), [])
+    assert left_over["windows"] == [0.0, 0.25, round(12 / 22, 4)]  # two of them are no window of their own
     assert found["publication_s"] == 2.0
 
 
@@ -186,7 +190,7 @@ def test_the_five_timings_are_apart() -> None:
     action = Action(turn=0, tool="sql", action_s=2.0, observation_s=0.5)
     held = record("a", actions=(action,), timings=EnvTimings(creation_s=7.0, reset_s=3.0, teardown_s=4.0))
     activity = {"resets": [{"seconds": 6.0}], "creations": [{"seconds": 9.0}], "checks": [{"depth": "quick", "seconds": 1.0}]}
-    found = environment_timings([held], activity)
+    found = environment_timings([held], activity, wall_s=4.0)
 
     assert {name: found[name]["p50"] for name in FIVE} == {
         "creation": 9.0,
@@ -199,6 +203,24 @@ def test_the_five_timings_are_apart() -> None:
     assert found["checks"]["quick"]["count"] == 1
     assert found["checks_share_of_trajectories"] == 0.1
     assert environment_timings([held])["reset"]["p50"] == 3.0
+    assert found["actions_per_s"] == 0.25  # of the run's seconds, not of the trajectories'
+    assert found["rate_limited"] == 0
+
+
+def test_actions_are_what_was_acted_and_one_answer_is_observed_once() -> None:
+    """Two calls in one answer, and an answer that could not be read."""
+    actions = (
+        Action(turn=0, tool="sql", action_s=2.0),
+        Action(turn=0, tool="sql", action_s=4.0, observation_s=0.5, rate_limited=True),
+        Action(turn=0, tool="", malformed=True, observation_s=0.1, at=6.5),
+    )
+    held = record("a", actions=actions)
+    found = environment_timings([held], wall_s=10.0)
+
+    assert (found["action"]["count"], found["observation"]["count"], found["observation"]["p50"]) == (2, 1, 0.5)
+    assert found["actions_per_s"] == 0.2
+    assert found["rate_limited"] == 1
+    assert percentiles([held])["tool_calls"]["p50"] == 2.0
 
 
 def test_the_peak_is_found_where_it_is_late_and_in_whom() -> None:
@@ -224,6 +246,41 @@ def test_energy_is_the_trapezoid_of_the_samples_or_says_that_it_is_an_estimate()
     estimated = energy([{"kind": "lines", "at": at, "cpu_s": cpu} for at, cpu in ((0.0, 10.0), (9.0, 370.0))])
     assert estimated["kwh"] == pytest.approx(360 * WATTS_A_CORE / 3_600_000)
     assert estimated["how"].startswith("estimated, not measured")
+
+
+class Nvml:
+    """Two devices of 100 and 300 W, as NVIDIA's library tells them."""
+
+    def nvmlInit(self) -> None: ...
+    def nvmlDeviceGetCount(self) -> int:
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetHandleByUUID(self, name: str) -> int:
+        return {"GPU-a": 0, "GPU-b": 1}[name]
+
+    def nvmlDeviceGetPowerUsage(self, device: int) -> int:
+        return (100_000, 300_000)[device]
+
+
+@pytest.mark.parametrize(
+    ("visible", "devices", "watts"),
+    [(None, 2, 400.0), ("1", 1, 300.0), ("GPU-b,GPU-a", 2, 400.0), ("0,7,1", 1, 100.0), ("", 0, None), ("-1", 0, None)],
+)
+def test_only_the_devices_that_a_run_may_use_are_charged_to_it(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, devices: int, watts: float | None
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml())
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    meter = PowerMeter.find()
+
+    assert (0 if meter is None else meter.devices) == devices
+    assert (None if meter is None else meter.watts()) == watts
 
 
 def test_judges_are_counted_with_their_agreement_and_what_waits_for_people() -> None:

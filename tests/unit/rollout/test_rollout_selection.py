@@ -28,7 +28,7 @@ def task(name: str, *, difficulty: str = "medium", split: str = "train", family:
 def scouted(selector: Selector, name: str, *results: bool) -> Standing:
     assert selector.candidates()[name] is Purpose.SCOUT
     assert selector.chose(name) is Purpose.SCOUT
-    selector.observed(name, results, purpose=Purpose.SCOUT)
+    selector.observed(name, results)
     return selector.standing(name)
 
 
@@ -71,7 +71,7 @@ def test_a_whole_group_that_shows_mastery_retires_its_task() -> None:
     scouted(selector, "a", True, False, True)
     for _ in range(2):
         assert selector.chose("a") is Purpose.TRAIN
-        selector.observed("a", [True] * 4, purpose=Purpose.TRAIN)
+        selector.observed("a", [True] * 4)
 
     assert selector.standing("a") is Standing.RETIRED
     assert selector.shown()["retired"][0]["reason"] == "mastered: 10 of 11 succeeded"
@@ -83,7 +83,7 @@ def test_a_retired_task_is_revisited_and_a_regression_brings_it_back() -> None:
     scouted(selector, "b", True, False)
     assert selector.candidates() == {"b": Purpose.TRAIN}
     selector.chose("b")
-    selector.observed("b", [True, False], purpose=Purpose.TRAIN)
+    selector.observed("b", [True, False])
 
     assert selector.candidates() == {"a": Purpose.SCOUT}  # the third decision was made: time to look again
     assert scouted(selector, "a", False, True, False) is Standing.ACTIVE
@@ -134,7 +134,7 @@ def test_every_task_stands_somewhere_and_only_open_ones_are_offered(moves: list[
         if (name := f"t{number}") not in offered:
             continue
         assert selector.chose(name) is offered[name]
-        selector.observed(name, results, purpose=offered[name])
+        selector.observed(name, results)
         shown = selector.shown()
         assert sum(shown["tasks"].values()) == 4
         assert shown["tasks"]["scouted"] == 0
