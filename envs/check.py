@@ -54,7 +54,7 @@ class CheckReport:
 
     @property
     def verdict(self) -> VerdictStatus:
-        if self.differences:
+        if self.differences or (self.score is not None and self.score.broken):
             return VerdictStatus.MISMATCH
         sound = not self.problems and all(step.ok for step in self.steps)
         return VerdictStatus.CLEAN if sound else VerdictStatus.INCONCLUSIVE
@@ -219,7 +219,7 @@ class _Round:
             await self._trial.reset()
         except (AutoclaveError, OSError, TimeoutError) as error:
             return " ".join(f"{type(error).__name__}: {error}".split())[:400]
-        verdict = await self._trial.look()
+        verdict = await self._trial.look(quiesce=False)  # as a pool does after it: what goes on running is left
         known = {(m.probe, m.field) for m in self._report.differences}
         self._report.differences += [m for m in verdict.mismatches if (m.probe, m.field) not in known]
         self._report.problems += [f"probe {p.probe}: {p.reason}" for p in verdict.problems]

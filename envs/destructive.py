@@ -12,6 +12,7 @@ from envs import browser
 from sandbox.errors import InstanceLost
 from sandbox.model import DestructiveAction, EnvironmentSpec
 from sandbox.ports import Instance
+from sandbox.resources.at_rest import default_target
 from sandbox.resources.browser.cdp import Refused
 
 LIMIT_S = 30.0
@@ -19,7 +20,8 @@ LIMIT_S = 30.0
 
 def defaults(spec: EnvironmentSpec) -> tuple[DestructiveAction, ...]:
     """What is done to an environment whose author wrote nothing down: one thing of each kind that its agent can do."""
-    places = [str(r.options["target"]) for r in spec.resources if isinstance(r.options.get("target"), str)]
+    trees = [r for r in spec.resources if r.kind in ("files", "repo") or isinstance(r.options.get("target"), str)]
+    places = [str(r.options.get("target") or default_target(r.name)) for r in trees]
     files = [
         DestructiveAction(name=f"file-left-in{place}", argv=("/bin/sh", "-c", 'echo left > "$0/.autoclave-left"', place))
         for place in dict.fromkeys(places)

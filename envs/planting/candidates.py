@@ -59,6 +59,11 @@ class _Sorted:
                 found = Candidate(name=name, kind=kind, what=leak.what, leak=leak, resource=resource, names=known)
                 self.found.append(found)
 
+    def nowhere(self, resource: ResourceSpec) -> None:
+        """Nothing of its kind can be planted in it: that is told, and not passed over."""
+        why = "it is not known where its files lie"
+        self.missing |= {f"{resource.name}/{leak.name}": why for leak in self.leaks.get(resource.kind, ())}
+
 
 async def candidates(environment: Environment, instance: Instance) -> tuple[list[Candidate], dict[str, str]]:
     """Return what can be planted in this environment and, by name, why the rest of its kinds' catalogue cannot."""
@@ -68,6 +73,7 @@ async def candidates(environment: Environment, instance: Instance) -> tuple[list
     for resource in environment.spec.resources:
         known = await _names(resource, instance, of_files=any(isinstance(k, ShellLeak) for k in out.leaks.get(resource.kind, ())))
         if known is None:
+            out.nowhere(resource)
             continue
         if environment.spec.isolation.shares:
             known = {**known, "SHARED": "yes"}
@@ -98,8 +104,10 @@ async def _names(resource: ResourceSpec, instance: Instance, *, of_files: bool) 
             return lookup.of_browser(resource)
         case "container":
             return await lookup.of_container(resource, instance)
-    target = resource.options.get("target")
-    if not of_files or not isinstance(target, str):
+    if not of_files:
+        return None
+    target = resource.options.get("target") or instance.endpoint(resource.name)  # of a directory that is its path
+    if not isinstance(target, str) or not target.startswith("/"):
         return None
     return {**await in_thread(lookup.of_tree, instance.subject().tree(resource.name)), "PLACE": target}
 

@@ -14,7 +14,7 @@ from typing import Any
 from envs.planting.candidates import Candidate
 from envs.planting.plant import plant
 from envs.trial import Trial
-from sandbox.errors import AutoclaveError
+from sandbox.errors import AutoclaveError, InstanceLost
 from sandbox.model import Depth, ResetMethod, Verdict
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class ProbeScore:
     method: ResetMethod = ResetMethod.RESTORE
     outcomes: tuple[Outcome, ...] = ()
     inapplicable: Mapping[str, str] = field(default_factory=dict)
-    false_alarms: tuple[str, ...] = ()  # fields that differ after a reset of a state that nobody touched
+    false_alarms: tuple[str, ...] = ()  # fields that differ in a state that nobody touched, fresh or after a reset
     of: int = 0  # how many could have been planted, where a sample was drawn
     seed: int | None = None
 
@@ -154,14 +154,15 @@ async def survey(
         kept = set(random.Random(seed).sample(range(len(chosen)), sample))
         chosen = [c for n, c in enumerate(chosen) if n in kept]
     await trial.renew()
-    noise = await _noise(trial)
+    idle = frozenset(differences(await trial.read(Depth.DEEP)))
+    noise = idle | await _noise(trial)
     outcomes: list[Outcome] = []
     fresh = False
     for number, candidate in enumerate(chosen, 1):
         say(f"score: {number} of {len(chosen)}, {candidate.name}")
         if not fresh:
             await trial.renew()
-        outcomes.append(await _one(trial, candidate, noise))
+        outcomes.append(await _one(trial, candidate, noise, before=noise if fresh else idle))
         fresh = trial.method.replaces and not outcomes[-1].left and not outcomes[-1].refused
     return ProbeScore(
         method=trial.method,
@@ -180,16 +181,17 @@ async def _noise(trial: Trial) -> frozenset[str]:
     except (AutoclaveError, OSError, TimeoutError):
         log.warning("a reset of an untouched state failed", exc_info=True)
         await trial.renew()
-    return frozenset(differences(await trial.look()))
+    return frozenset(differences(await trial.look(quiesce=False)))
 
 
-async def _one(trial: Trial, candidate: Candidate, noise: frozenset[str]) -> Outcome:
+async def _one(trial: Trial, candidate: Candidate, noise: frozenset[str], *, before: frozenset[str]) -> Outcome:
+    """`before` is what differs already in the state that it is planted in: seeing that is not seeing the leak."""
     outcome = declared(candidate)
     async with AsyncExitStack() as held:
         if refused := await plant(trial.instance, candidate, held):
             return replace(outcome, refused=refused)
-        seen = await _seen(trial, candidate.shows, outcome)
-        return await _left(trial, noise, seen)
+        seen = await _seen(trial, candidate.shows, outcome, before)
+        return seen if seen.refused else await _left(trial, noise, seen)
 
 
 def declared(candidate: Candidate) -> Outcome:
@@ -217,19 +219,34 @@ def declared(candidate: Candidate) -> Outcome:
     )
 
 
-async def _seen(trial: Trial, shows: str, outcome: Outcome) -> Outcome:
+async def _seen(trial: Trial, shows: str, outcome: Outcome, before: frozenset[str]) -> Outcome:
     """As a check that follows no replacement sees it, in a field that `shows` matches: quick first, then deep; and by which
     probes at that depth."""
     for depth in (Depth.QUICK, Depth.DEEP):
         try:
             verdict = await trial.read(depth)
-        except AutoclaveError as error:  # it ended the instance, which nobody can overlook
+        except InstanceLost as error:  # it ended the instance, which nobody can overlook
             return replace(outcome, seen=depth, fields=(error.message.splitlines()[0][:160],))
-        found = {name for name in differences(verdict) if fnmatchcase(_field(name), shows)}
+        except (AutoclaveError, OSError, TimeoutError) as error:  # no answer is none in the probes' favour
+            said = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+            return replace(outcome, refused=f"planted, but it could not be looked at: {said}")
+        found = {name for name in _beside(differences(verdict), before) if fnmatchcase(_field(name), shows)}
         if found:
             probes = tuple(sorted({re.split("[/:]", name, maxsplit=1)[0] for name in found}))
             return replace(outcome, seen=depth, probes=probes, fields=tuple(sorted(found)[:_SHOWN]))
     return outcome
+
+
+def _beside(found: set[str], before: frozenset[str]) -> set[str]:
+    """Leave out what was so before, and whatever a probe says that gave no full answer then either."""
+    silent = {probe for name in before if (probe := _silent(name))}
+    return {name for name in found - before if _silent(name) not in silent}
+
+
+def _silent(name: str) -> str:
+    """The probe that gave no full answer, empty where `name` is a field."""
+    probe, colon, _ = name.partition(": ")
+    return probe if colon and "/" not in probe else ""
 
 
 def _field(name: str) -> str:
@@ -239,7 +256,7 @@ def _field(name: str) -> str:
 async def _left(trial: Trial, noise: frozenset[str], outcome: Outcome) -> Outcome:
     try:
         await trial.reset()
-        verdict = await trial.look()
+        verdict = await trial.look(quiesce=False)  # as a pool does after it: what goes on running is left
     except (AutoclaveError, OSError, TimeoutError) as error:
         return replace(outcome, left=f"the reset fails: {' '.join(str(error).split())[:160]}")
     left = sorted(differences(verdict) - noise)

@@ -18,6 +18,11 @@ _RESERVED = frozenset(
 )
 
 
+def default_target(name: str) -> str:
+    """Where such a resource lies unless its `target` says otherwise."""
+    return f"/workspace/{name}"
+
+
 def golden_mount(live: LiveResource, state: str) -> Mount:
     """Return what a directory was when its lineage began, as a read-only mount."""
     return Mount(target=GOLDEN, layers=live.begun[state].layers, readonly=True)

@@ -23,7 +23,7 @@ from sandbox.errors import EnvironmentInvalid
 from sandbox.model import ResourceSpec, Role
 from sandbox.ports import SeedHost
 from sandbox.resources import contents, options
-from sandbox.resources.at_rest import AtRest, absolute
+from sandbox.resources.at_rest import AtRest, absolute, default_target
 
 
 def relative(value: str) -> str:
@@ -52,7 +52,7 @@ class Files(AtRest):
     """A directory of the agent's."""
 
     def __init__(self, spec: ResourceSpec, chosen: FilesOptions) -> None:
-        super().__init__(spec, chosen.target or f"/workspace/{spec.name}")
+        super().__init__(spec, chosen.target or default_target(spec.name))
         self._options = chosen
         self._seed = seed_directory(spec, chosen.seed)
 

@@ -25,7 +25,7 @@ from sandbox.errors import EnvironmentInvalid, ResetFailed
 from sandbox.model import ResourceSpec, Role
 from sandbox.ports import LiveResource, SeedHost
 from sandbox.resources import contents, options
-from sandbox.resources.at_rest import GOLDEN, AtRest, golden_mount
+from sandbox.resources.at_rest import GOLDEN, AtRest, default_target, golden_mount
 from sandbox.resources.files import Relative, Target, seed_directory
 
 # Nothing of the repository's own configuration may decide what runs or what is written while a trusted git works on it.
@@ -116,7 +116,7 @@ class Repo(AtRest):
     """A repository at rest in the agent's directory."""
 
     def __init__(self, spec: ResourceSpec, chosen: RepoOptions) -> None:
-        super().__init__(spec, chosen.target or f"/workspace/{spec.name}")
+        super().__init__(spec, chosen.target or default_target(spec.name))
         self._options = chosen
         self._seed = seed_directory(spec, chosen.seed)
 

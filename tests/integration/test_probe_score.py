@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envs import LoadedEnvironment, load, skeleton
+from envs import LoadedEnvironment, define, load, skeleton
 from envs.check import baseline
 from envs.planting import ProbeScore, candidates, survey
 from envs.trial import Trial
@@ -42,6 +42,16 @@ async def test_leaks_in_a_repository_are_seen_and_repaired(tmp_path: Path, setti
 
     assert by_hand.caught == 4
     assert set(by_hand.left) >= {f"{repo}/stash", f"{repo}/hook"}
+
+
+async def test_a_directory_without_a_target_of_its_own_is_planted_in_too(
+    passable_dir: Path, settings: Settings, nothing_left: None
+) -> None:
+    tables = {"name": "desk", "version": "1", "resources": {"data": {"kind": "files", "files": {"a": "some text"}}}}
+
+    found = await scored(define(tables, passable_dir), settings, "data/fifo", "data/edit")
+
+    assert (found.planted, found.caught, found.repaired) == (2, 2, 2), found.as_json()
 
 
 @pytest.mark.postgres

@@ -8,16 +8,31 @@ from pathlib import Path
 
 import pytest
 
-from envs.check import CheckReport, check
+from envs.check import CheckReport, baseline, check
+from envs.planting import Outcome, ProbeScore, survey
+from envs.planting.candidates import own
+from envs.trial import Trial
 from sandbox.clock import SystemClock
-from sandbox.errors import ResetFailed
+from sandbox.errors import ResetFailed, RuntimeUnavailable
 from sandbox.ledger import open_ledger
-from sandbox.model import DestructiveAction, ResetMethod, ResetPolicy, VerdictStatus
-from sandbox.testing import Faults, MemoryEnvironment, MemoryRuntime, MemoryStorage, memory_environment
+from sandbox.model import (
+    Baseline,
+    Depth,
+    DestructiveAction,
+    Mismatch,
+    Problem,
+    ResetMethod,
+    ResetPolicy,
+    Verdict,
+    VerdictStatus,
+)
+from sandbox.ports import Subject
+from sandbox.testing import Faults, MemoryEnvironment, MemoryRuntime, MemoryStorage, ScriptedVerifier, memory_environment
 
 ORDERS = DestructiveAction(name="orders-edited", argv=("set", "orders", "99"))
 DEEP = DestructiveAction(name="deep-edited", argv=("set", "deep/settings", "other"))
 ALIAS = DestructiveAction(name="alias-left", argv=("set", "alias", "rm"))
+NOTHING_DONE = DestructiveAction(name="nothing", argv=("get", "orders"))
 REFUSED = DestructiveAction(name="impossible", argv=("no-such-command",))
 
 
@@ -105,3 +120,68 @@ async def test_an_action_that_ends_the_instance_is_told_apart(tmp_path: Path) ->
 
     assert report.verdict is VerdictStatus.CLEAN
     assert "kill-all ended the instance, which a pool restores" in report.steps[2].detail
+
+
+class Restless(ScriptedVerifier):
+    """A verifier with a field that is another at every look, and a probe that never gives a full answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gone_at = ""  # a text of `orders` at which nothing can be read
+
+    async def check(self, subject: Subject, baseline: Baseline, depth: Depth) -> Verdict:
+        if subject.tree("state").read("orders").decode() == self.gone_at:
+            raise RuntimeUnavailable("no engine answers")
+        found = await super().check(subject, baseline, depth)
+        clock = Mismatch(probe="memory", field="clock", expected="1", actual=str(len(self.checks)))
+        silent = Problem(probe="web", reason=f"no answer from {subject.namespace}")
+        return dataclasses.replace(
+            found, mismatches=(*found.mismatches, clock), problems=(silent,), status=VerdictStatus.INCONCLUSIVE
+        )
+
+
+@pytest.mark.parametrize("method", [ResetMethod.RESTORE, ResetMethod.HOOK])
+async def test_what_differs_anyway_is_not_the_sight_of_a_leak(tmp_path: Path, method: ResetMethod) -> None:
+    made = environment(ORDERS, NOTHING_DONE, method=method)
+    made.verifier = Restless()
+
+    report = await run(tmp_path, made, score=True)
+
+    assert report.score is not None
+    assert (report.score.planted, report.score.caught, report.score.missed) == (2, 1, ("nothing",)), report.score.as_json()
+    assert "memory/clock" in report.score.false_alarms
+
+
+async def test_a_leak_that_could_not_be_looked_at_is_not_seen(tmp_path: Path) -> None:
+    made = environment(ORDERS, ALIAS)
+    verifier = made.verifier = Restless()
+    async with open_ledger(tmp_path / "ledger.sqlite", durability="normal", clock=SystemClock()) as ledger:
+        runtime = MemoryRuntime(MemoryStorage())
+        start = await baseline(made, runtime, ledger)
+        verifier.gone_at = "99"
+        async with Trial.open(made, runtime, start) as trial:
+            score = await survey(trial, own(made.spec.destructive), inapplicable={})
+
+    assert (score.planted, score.caught) == (1, 1)
+    assert "no engine answers" in score.as_json()["refused"]["orders-edited"]
+
+
+async def test_a_process_that_outlives_the_reset_is_found_as_a_pool_finds_it(tmp_path: Path) -> None:
+    stubborn = {ResetMethod.CLEAN: ["process/stubborn"], ResetMethod.RESTORE: ["process/stubborn"]}
+    made = environment(DestructiveAction(name="stubborn", argv=("spawn", "stubborn")))
+
+    report = await run(tmp_path, made, stubborn, score=True)
+
+    assert report.score is not None
+    assert (report.score.left, report.score.repaired) == (("stubborn",), 0)
+
+
+def test_what_the_reset_must_undo_and_does_not_is_a_finding() -> None:
+    left = Outcome(
+        name="a", kind="files", what="", declared=Depth.QUICK, repaired_by=ResetMethod.CLEAN, seen=Depth.QUICK, left="data/a"
+    )
+    recorded = Baseline(key="k", digest="d", readings=(), instances=2)
+    for method, verdict in ((ResetMethod.RESTORE, VerdictStatus.MISMATCH), (ResetMethod.HOOK, VerdictStatus.CLEAN)):
+        report = CheckReport(environment="e", method=method, baseline=recorded)
+        report.score = ProbeScore(method=method, outcomes=(left,))
+        assert report.verdict is verdict

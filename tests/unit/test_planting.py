@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from envs import define, destructive
 from envs.planting import Candidate, ProbeScore
 from envs.planting.candidates import own
 from envs.planting.score import declared
@@ -38,3 +41,9 @@ def test_an_own_leak_that_no_probe_can_see_is_not_counted() -> None:
 
     assert (told.declared, told.blind) == (None, "/tmp ends with the sandbox")
     assert (score.planted, score.missed) == (0, ())
+
+
+def test_a_directory_without_a_target_of_its_own_gets_something_destructive(tmp_path: Path) -> None:
+    spec = define({"name": "desk", "version": "1", "resources": {"data": {"kind": "files", "files": {"a": "1"}}}}, tmp_path).spec
+
+    assert "file-left-in/workspace/data" in {action.name for action in destructive.defaults(spec)}
