@@ -74,6 +74,10 @@ def run(
     size: Annotated[int, Parameter(validator=COUNT, help="Namespaces.")] = 4,
     slots: Annotated[int, Parameter(validator=COUNT, help="Requests that the model serves at once.")] = 8,
     tool_limit: Annotated[int, Parameter(validator=Number(gte=0), help="Acts of one tool at once; 0: as many as namespaces.")] = 0,
+    serve: Annotated[
+        Literal["begun", "longest"],
+        Parameter(help="Who goes first at the model: whose later turn it is, or who will take longest."),
+    ] = "begun",
     turns: Annotated[int, Parameter(validator=COUNT, help="Answers of one trajectory at most.")] = 12,
     answer_tokens: Annotated[int, Parameter(validator=Number(gte=0), help="Tokens of one answer at most; 0: by the engine.")] = 0,
     total_tokens: Annotated[int, Parameter(validator=Number(gte=0), help="Tokens of a trajectory at most; 0: by the engine.")] = 0,
@@ -90,6 +94,7 @@ def run(
 
     Example: autoclave rollout run --environment shop --engine scripted --trajectories 16 --group-size 4 --json
     """
+    from rollout.admission.remaining import Serve
     from rollout.setup import Options
     from rollout.terms import Late
 
@@ -127,6 +132,7 @@ def run(
         size=size,
         slots=slots,
         tool_limit=tool_limit,
+        serve=Serve(serve),
         temperature=temperature,
         seed=seed,
         turns=turns,

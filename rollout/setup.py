@@ -11,6 +11,7 @@ from typing import Any
 
 from rollout.admission.limits import JUDGE, MODEL, SESSION, STORAGE, Dependency, Limits
 from rollout.admission.planner import Planner
+from rollout.admission.remaining import Remaining, Serve
 from rollout.batches import SyncRule, by_gap, full_weight
 from rollout.books import Books, Plan
 from rollout.engines.engine import Engine
@@ -79,6 +80,7 @@ class Options:
     size: int = 4  # namespaces
     slots: int = 8  # of the model
     tool_limit: int = 0  # acts of one tool at once; 0: as many as namespaces
+    serve: Serve = Serve.BEGUN
     temperature: float = 1.0
     seed: int = 0
     turns: int = 12
@@ -234,4 +236,5 @@ def parts_of(
         leave=leave,
         judge=judged_again(by_task, share=options.judge_again, seed=options.seed) if options.judge_again else by_task,
         memory=options.meters,
+        remaining=Remaining(serve=options.serve),
     )

@@ -70,6 +70,7 @@ def summarise(
             kind.value: {"given": books.budget.given[kind], "spent": books.budget.spent[kind]} for kind in books.budget.given
         },
         "dependencies": shown,
+        "remaining": loop.parts.remaining.shown(),
         "stalls": loop.watchdog.stalls,
         "stopped": books.stopped or None,
         "updates": driven.updates,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = {f"A{n}" for n in range(1, 40)} | {f"B{n}" for n in range(1, 48)} - {"B32", "B36"}
-OPEN = {"A12": "partly", "B18": "not built"}  # what the page itself calls so; anything else may not
+OPEN = {"B18": "not built"}  # what the page itself calls so; anything else may not
 
 
 def rows(text: str) -> dict[str, str]:

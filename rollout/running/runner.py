@@ -11,6 +11,7 @@ from typing import Any
 
 from rollout.admission.budgets import Budget, Spend
 from rollout.admission.limits import JUDGE, MODEL, SESSION, Limits
+from rollout.admission.remaining import Remaining
 from rollout.classify import Signs, classify
 from rollout.deadline import deadline
 from rollout.engines.engine import ABORT, LENGTH, Completion, Engine, Request, check_ids
@@ -86,6 +87,7 @@ class Parts:
     leave: Leave | None = None
     judge: Judge = by_task
     memory: bool = False  # read how much memory each environment took
+    remaining: Remaining = field(default_factory=Remaining)
 
 
 class Runner:
@@ -98,7 +100,9 @@ class Runner:
         """Run one trajectory in a session of its own."""
         draft = Draft(ticket=ticket, clock=self._parts.clock, budget=budget)
         await self._guarded(draft, self._in_own_session(draft, branch))
-        return draft.freeze()
+        record = draft.freeze()
+        self._parts.remaining.saw(record)
+        return record
 
     async def run_fork(self, ticket: Ticket, budget: Budget, *, session: Any, parent: Draft) -> Trajectory:
         """Go on from where `parent` stood, in a session that was forked from its state. Ends the session."""
@@ -233,6 +237,7 @@ class Runner:
     async def _generate(self, draft: Draft, most: int) -> Completion:
         """Hold a model slot for this, and for nothing else."""
         parts, ticket = self._parts, draft.ticket
+        priority = parts.remaining.priority(ticket.task.family, turns=len(draft.turns), spent_s=draft.now)
         request = Request(
             ids=tuple(draft.tokens),
             session=draft.id,
@@ -240,7 +245,7 @@ class Runner:
             temperature=parts.temperature,
             stop_ids=parts.policy.stop_ids,
             seed=None if ticket.seed is None else ticket.seed + len(draft.turns),
-            priority=len(draft.turns),  # finish what was begun
+            priority=priority,
             labels={
                 "task": ticket.task.id,
                 "member": str(ticket.member),
@@ -251,7 +256,7 @@ class Runner:
         check_ids(request.ids, parts.engine.vocab_size)
         at = draft.now
         parts.board.enter(draft.id, Phase.MODEL)
-        async with parts.limits.hold(MODEL, draft.id, priority=len(draft.turns)) as place:
+        async with parts.limits.hold(MODEL, draft.id, priority=priority) as place:
             try:
                 async with deadline(parts.clock, parts.bounds.generate_s) as scope:
                     completion = await parts.engine.generate(request)

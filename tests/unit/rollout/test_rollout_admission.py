@@ -15,8 +15,11 @@ from rollout.admission.budgets import Budget, Spend
 from rollout.admission.limits import MODEL, Dependency, Limits
 from rollout.admission.line import Line
 from rollout.admission.planner import FLOOR, Planner, decisions
+from rollout.admission.remaining import Remaining, Serve
 from rollout.admission.score import TERMS, Seen, Weights, terms
 from rollout.errors import Saturated
+from rollout.record import Trajectory, Turn
+from rollout.terms import Failure
 from sandbox.errors import EnvironmentInvalid, RecordMissing
 from sandbox.model import TaskSpec
 from sandbox.testing import FakeClock
@@ -219,6 +222,58 @@ def test_an_even_planner_brings_every_task_before_any_comes_again_and_others_do_
     even = chosen(even=True)
     assert len(set(even[:16])) == len(set(even[16:])) == 16
     assert len(set(chosen(even=False)[:16])) < 16
+
+
+def ran(family: str, *, turns: int, turn_s: float = 1.0, **fields: Any) -> Trajectory:
+    made = tuple(Turn(start=0, end=0, finish="stop", at=n * turn_s) for n in range(turns))
+    whole: dict[str, Any] = {"id": "t", "run": "r", "group": "g", "member": 0, "attempt": 0, "environment": "e", "task": "t"}
+    return Trajectory(**(whole | {"family": family, "turns": made, "duration_s": turns * turn_s} | fields))
+
+
+def test_what_is_left_is_expected_from_those_of_the_family_that_came_as_far() -> None:
+    known = Remaining()
+    assert known.expected_s("f", turns=0, spent_s=0.0) is None
+    for turns in (2, 10):
+        known.saw(ran("f", turns=turns))
+    known.saw(ran("f", turns=1, failure=Failure.INFRA))  # cut short: it says nothing of the others
+
+    assert known.expected_s("f", turns=0, spent_s=0.0) == 6.0
+    assert known.expected_s("f", turns=4, spent_s=4.0) == 6.0  # only the long one came here
+    assert known.expected_s("f", turns=30, spent_s=30.0) == 30.0  # further than all: as long again
+    assert known.shown() == {"f": {"seen": 2, "expected_s": 6.0, "mean_error_s": 8.0}}
+
+
+async def _makespan(serve: Serve) -> float:
+    """Two slots, eight short trajectories and behind them one of twelve turns; the families are known."""
+    clock, known = FakeClock(), Remaining(serve=serve)
+    known.saw(ran("short", turns=4))
+    known.saw(ran("long", turns=12))
+    limits = Limits([Dependency(name=MODEL, owner="tests", limit=2, waiting=99, wait_s=1e9)], clock=clock)
+    ends: list[float] = []
+
+    async def one(name: str, family: str, turns: int) -> None:
+        began = clock.monotonic()
+        for turn in range(turns):
+            priority = known.priority(family, turns=turn, spent_s=clock.monotonic() - began)
+            async with limits.hold(MODEL, name, priority=priority):
+                await clock.sleep(1.0)
+        ends.append(clock.monotonic() - began)
+
+    async with asyncio.TaskGroup() as tasks:
+        for n in range(8):
+            tasks.create_task(one(f"short-{n}", "short", 4))
+        tasks.create_task(one("long", "long", 12))
+        while len(ends) < 9:
+            await clock.advance(1.0)
+            for _ in range(5):
+                await asyncio.sleep(0)
+    return max(ends)
+
+
+async def test_the_longest_first_ends_a_heavy_tail_earlier() -> None:
+    """44 turns on two slots take 22 s at best; whoever is last in line and long begins when the others are done."""
+    assert await _makespan(Serve.LONGEST) == 22.0
+    assert await _makespan(Serve.BEGUN) > 24.0
 
 
 def test_a_decision_can_be_printed_again(tmp_path: Path) -> None:
