@@ -101,13 +101,15 @@ class Trial:
 
     async def _close(self) -> None:
         live, self._live = self._live, None
-        if live is not None:
-            async with asyncio.timeout(self._limits.close_s):
-                await live.close()
         shared, self._shared = self._shared, None
-        if shared is not None:
-            async with asyncio.timeout(self._limits.close_s):
-                await shared.close()
+        try:
+            if live is not None:
+                async with asyncio.timeout(self._limits.close_s):
+                    await live.close()
+        finally:
+            if shared is not None:
+                async with asyncio.timeout(self._limits.close_s):
+                    await shared.close()
 
 
 class _InPlace:

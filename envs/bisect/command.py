@@ -37,7 +37,7 @@ def bisect(
 
     Example: autoclave bisect quarantine-1 --write ./my-env/environment.toml
     """
-    from envs.bisect import shown
+    from envs.bisect import reproduction, shown
     from envs.bisect.history import history, need
     from envs.bisect.procedure import bisect as search
     from envs.bisect.procedure import require_same
@@ -47,6 +47,8 @@ def bisect(
     from sandbox.errors import EnvironmentInvalid
 
     settings = load(home, runtime)
+    if write is not None:
+        reproduction.require_place(write)
     progress = output.Progress()
 
     async def find() -> BisectReport:

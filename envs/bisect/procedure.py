@@ -10,7 +10,8 @@ from envs.bisect import reproduction
 from envs.bisect.history import History
 from envs.bisect.replay import Replayer, Say
 from envs.bisect.report import BisectReport
-from envs.bisect.search import Budget, Found, Search, Sought
+from envs.bisect.reproduction import Entry
+from envs.bisect.search import Budget, Found, Search, Segment, Sought
 from envs.check import baseline
 from sandbox.clock import SystemClock
 from sandbox.errors import EnvironmentInvalid
@@ -41,6 +42,7 @@ async def bisect(
             fix="name what to look for: --field 'PROBE/FIELD', with * for any text",
         )
     began = SystemClock().monotonic()
+    segments = [replace(segment, task=_own_start(environment, segment.task)) for segment in history.segments]
     judge = Replayer(environment, runtime, _starts(environment, runtime, ledger), say=say)
     report = BisectReport(
         history=history,
@@ -50,16 +52,16 @@ async def bisect(
         gaps=history.gaps,
     )
     say("a reset of an untouched state")
-    report.by_itself = await judge.hits([], sought)
+    for task in dict.fromkeys(segment.task for segment in segments):
+        report.by_itself |= await judge.hits([Segment(trajectory="", actions=(), task=task)], sought)
     rest = replace(sought, by_itself=report.by_itself)
     if rest.patterns or rest.names - rest.by_itself:
         search = Search(judge, rest, Budget(left=shortening))
-        report.found = await search.run(history.segments, suspects=history.suspects)
+        report.found = await search.run(segments, suspects=history.suspects)
     if isinstance(report.found, Found):
         await _reproduce(report, report.found, judge, rest, say)
         if write is not None and report.entry is not None and report.fails_alone:
-            reproduction.append(report.entry, write)
-            report.written = write
+            _write(report, report.entry, write)
     report.seconds = SystemClock().monotonic() - began
     return report
 
@@ -75,23 +77,37 @@ def require_same(history: History, environment: Environment) -> None:
         )
 
 
+def _own_start(environment: Environment, task: str) -> str:
+    """Name a task's start state: empty for one that starts from golden, as those without a task do."""
+    spec = environment.tasks.get(task)
+    return task if spec is not None and spec.start else ""
+
+
+def _write(report: BisectReport, entry: Entry, path: Path) -> None:
+    """Keep the reproduction. What was found is worth telling also where that cannot be done."""
+    try:
+        reproduction.append(entry, path)
+    except (EnvironmentInvalid, OSError) as error:
+        report.unwritten = str(error)
+    else:
+        report.written = path
+
+
 def _starts(environment: Environment, runtime: Runtime, ledger: Ledger) -> Callable[[str], Awaitable[StartState]]:
-    """Return start states by task; one whose task has none of its own is golden."""
+    """Return start states by the task whose own they are; golden for the empty name."""
     known: dict[str, StartState] = {}
 
     async def start(task: str) -> StartState:
-        spec = environment.tasks.get(task)
-        own = task if spec is not None and spec.start else ""
-        if own not in known:
-            known[own] = await baseline(environment, runtime, ledger, task=own or None)
-        return known[own]
+        if task not in known:
+            known[task] = await baseline(environment, runtime, ledger, task=task or None)
+        return known[task]
 
     return start
 
 
 async def _reproduce(report: BisectReport, found: Found, judge: Replayer, sought: Sought, say: Say) -> None:
     """Make the shortest history one entry of the catalogue, and try that alone in a fresh namespace."""
-    last = found.plan[-1]
+    last = [segment for segment in found.plan if segment.actions][-1]
     seen = Depth.QUICK if Depth.QUICK in {report.history.sought.get(name) for name in found.fields} else Depth.DEEP
     report.entry = reproduction.entry(
         [action for segment in found.plan for action in segment.actions],

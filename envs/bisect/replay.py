@@ -93,6 +93,9 @@ class Replayer:
             except LimitReached as error:  # a bound of the agent's world, which the session met as well
                 said = error.message if not action.error else ""
             except InstanceLost:
+                if whole and action.error != InstanceLost.__name__:
+                    said = "it ended the instance, and did not when it was recorded"
+                    self.account.diverged.setdefault((segment.trajectory, action.number), said)
                 return False
             if said and whole:
                 self.account.diverged.setdefault((segment.trajectory, action.number), said)
@@ -107,10 +110,14 @@ class Replayer:
                 await instance.write_file(action.path, action.data, mode=action.mode)
             except OSError as error:
                 return "" if action.error else f"it could not be written: {error.strerror or error}"
+            if action.error:
+                return f"it was written, and ended with {action.error} when it was recorded"
         elif action.kind is ActionKind.RUN:
             limit = action.limit_s or self._environment.spec.limits.action_s
             sent = {"stdin": action.stdin, "env": action.env, "cwd": action.cwd}
             done = await instance.run(action.argv, **sent, limit_s=limit)  # type: ignore[arg-type]
+            if action.error:
+                return f"it ended with {done.exit_code}, and was cut short ({action.error}) when it was recorded"
             if action.exit_code not in (None, done.exit_code):
                 return f"it ended with {done.exit_code}, and with {action.exit_code} when it was recorded"
         return ""

@@ -30,6 +30,7 @@ class BisectReport:
     entry_leaves: frozenset[str] = frozenset()
     entry_refused: str = ""
     written: Path | None = None
+    unwritten: str = ""  # why it could not be
     seconds: float = 0.0
     gaps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -84,6 +85,7 @@ class BisectReport:
             "minimal": found.minimal if isinstance(found, Found) else None,
             "reproduction": None if self.entry is None else self._entry(self.entry),
             "written": self.written,
+            "not_written": self.unwritten or None,
             "replayed": {
                 "namespaces": self.account.namespaces,
                 "resets": self.account.resets,

@@ -68,6 +68,18 @@ def entry(
     return Entry(table=table, comment=tuple(comment))
 
 
+def require_place(path: Path) -> None:
+    """Raise EnvironmentInvalid where nothing can be appended: before a search, which may take long."""
+    if not path.absolute().parent.is_dir():
+        raise EnvironmentInvalid(f"--write {path}: there is no directory {path.absolute().parent}", fix="make it first")
+    if path.is_dir():
+        raise EnvironmentInvalid(f"--write {path} is a directory", fix=f"name its file: {path / 'environment.toml'}")
+    try:
+        tomllib.loads(path.read_text("utf-8") if path.exists() else "")
+    except (OSError, ValueError) as error:
+        raise EnvironmentInvalid(f"--write {path}: {error}", fix="--write names a TOML file, or a new one") from error
+
+
 def append(made: Entry, path: Path) -> None:
     """Write it at the end of a file: an environment's own, or one that is made. Raises EnvironmentInvalid when its name is taken
     there, or when the file would not be valid afterwards."""
@@ -97,7 +109,7 @@ def _line(action: RecordedAction) -> str:
     if action.kind is ActionKind.WRITE_FILE:
         path = shlex.quote(action.path)
         return f'mkdir -p "$(dirname {path})"\n{_printed(action.data)} > {path}\nchmod {action.mode:o} {path}'
-    env = " ".join(f"{name}={shlex.quote(value)}" for name, value in action.env.items())
+    env = shlex.join(f"{name}={value}" for name, value in action.env.items())
     command = shlex.join(action.argv)
     if env:
         command = f"env {env} {command}"

@@ -70,7 +70,8 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What left it. `plan` is the shortest known history that ends with the culprit and still leaves it."""
+    """What left it. `plan` is the shortest known history whose last action is the culprit and that still leaves it; where it shows
+    only some resets later, segments without actions follow."""
 
     segment: int  # which of those that were searched
     action: int  # which of its actions
@@ -112,20 +113,24 @@ class Search:
             before = await self._smallest(before, lambda kept: self._fails([*kept, culprit]))
         else:
             before = []
-        last, first = await self._boundary(before, culprit)
+        after: list[Segment] = []
+        while before and await self._fails([*before, _untouched(culprit), *after]):  # it shows a reset later than it was left
+            after, culprit = [_untouched(culprit), *after], before.pop()
+        number = next(n for n, segment in enumerate(segments) if segment is culprit)
+        last, first = await self._boundary(before, culprit, after)
         if last < 0:
             return Once(segment=number, fields=fields)
-        plan, minimal = await self._shortened(before, culprit, last)
+        plan, minimal = await self._shortened(before, culprit, last, after)
         left = await self._judge.hits(plan, self._sought)
         if not left:
             return Once(segment=number, fields=fields)
         return Found(segment=number, action=last, fields=left, plan=plan, first=first, minimal=minimal)
 
-    async def _boundary(self, before: Sequence[Segment], culprit: Segment) -> tuple[int, bool]:
+    async def _boundary(self, before: Sequence[Segment], culprit: Segment, after: Sequence[Segment]) -> tuple[int, bool]:
         """Return after which action the reset fails, having held before it (-1: none), and whether it is the first such."""
 
         async def fails(count: int) -> bool:
-            return await self._fails([*before, replace(culprit, actions=culprit.actions[:count])])
+            return await self._fails([*before, replace(culprit, actions=culprit.actions[:count]), *after])
 
         total = len(culprit.actions)
         if total <= EACH:
@@ -144,7 +149,9 @@ class Search:
                 holds = middle
         return broken - 1, broken == 1
 
-    async def _shortened(self, before: Sequence[Segment], culprit: Segment, last: int) -> tuple[tuple[Segment, ...], bool]:
+    async def _shortened(
+        self, before: Sequence[Segment], culprit: Segment, last: int, after: Sequence[Segment]
+    ) -> tuple[tuple[Segment, ...], bool]:
         """Leave out every other action that the last one does not need."""
         others = [(number, action) for number, segment in enumerate(before) for action in segment.actions]
         others += [(len(before), action) for action in culprit.actions[:last]]
@@ -153,7 +160,7 @@ class Search:
         def joined(kept: Sequence[tuple[int, RecordedAction]]) -> tuple[Segment, ...]:
             actions = [tuple(action for place, action in kept if place == number) for number in range(len(parts))]
             actions[-1] = (*actions[-1], culprit.actions[last])
-            return tuple(replace(part, actions=chosen) for part, chosen in zip(parts, actions, strict=True) if chosen)
+            return (*(replace(part, actions=chosen) for part, chosen in zip(parts, actions, strict=True) if chosen), *after)
 
         kept = await self._smallest(others, lambda some: self._fails(joined(some)))
         return joined(kept), self._budget.left >= 0
@@ -184,3 +191,8 @@ class Search:
                 if size == 1:
                     return items
                 parts = min(len(items), parts * 2)
+
+
+def _untouched(segment: Segment) -> Segment:
+    """The same start, and nobody who acts."""
+    return replace(segment, actions=())

@@ -52,6 +52,7 @@ def _answer(found: BisectReport) -> Lines:
     out.append(Syntax(found.entry.toml.rstrip(), "toml", background_color="default", word_wrap=True))
     if found.fails_alone:
         where = f"written to {found.written}" if found.written else "--write FILE puts it into environment.toml"
+        where = f"not written: {found.unwritten}" if found.unwritten else where
         out.append(f"Alone, it leaves the same ({escape(where)}).")
     else:
         why = f" ({found.entry_refused})" if found.entry_refused else ": it takes a reset in between, or time"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from sandbox.actions.log import segments
 from sandbox.aio import in_thread
 from sandbox.model import TrajectoryId
 
-_HEAD = b'{"t":"'
+_TRAJECTORY = re.compile(rb'{"t":("(?:[^"\\]|\\.)*")')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +30,15 @@ async def read(directory: Path, trajectories: Iterable[TrajectoryId]) -> Mapping
 
 
 def _read(directory: Path, trajectories: list[TrajectoryId]) -> dict[TrajectoryId, Recording]:
-    wanted = {trajectory.encode(): trajectory for trajectory in trajectories}
+    wanted = {json.dumps(trajectory).encode(): trajectory for trajectory in trajectories}
     actions: dict[TrajectoryId, dict[int, RecordedAction]] = {trajectory: {} for trajectory in trajectories}
     begun: dict[TrajectoryId, int] = {}
     for _, path in segments(directory):
         try:
             with path.open("rb") as file:
                 for line in file:
-                    trajectory = wanted.get(line[len(_HEAD) : line.find(b'"', len(_HEAD))]) if line.startswith(_HEAD) else None
+                    head = _TRAJECTORY.match(line)
+                    trajectory = wanted.get(head[1]) if head is not None else None
                     if trajectory is not None:
                         _take(line, actions[trajectory], trajectory, begun)
         except FileNotFoundError:  # it went while the others were read

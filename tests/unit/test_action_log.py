@@ -48,6 +48,20 @@ async def test_what_two_sessions_did_is_read_back_in_order(tmp_path: Path) -> No
     assert [path.stat().st_mode & 0o777 for _, path in segments(tmp_path / "actions")] == [0o600]
 
 
+@pytest.mark.parametrize("name", ["lauf-ö-1", 'say "hi", it said', "a\\b\nc", "t-a"])
+async def test_a_trajectory_is_read_back_whatever_it_is_called(tmp_path: Path, name: str) -> None:
+    async with open_actions(tmp_path, budget_mb=1) as log:
+        for trajectory in (TrajectoryId(name), TrajectoryId("t-another")):
+            notes = log.begin(trajectory)
+            with notes.doing(ActionKind.RUN, argv=(trajectory,)):
+                pass
+            notes.end()
+
+    found = (await read(tmp_path, [TrajectoryId(name)]))[TrajectoryId(name)]
+
+    assert ([a.argv for a in found.actions], found.gap) == ([(name,)], "")
+
+
 async def test_actions_that_overlap_keep_the_order_in_which_they_began(tmp_path: Path) -> None:
     async with open_actions(tmp_path, budget_mb=1) as log:
         notes, slow = log.begin(A), asyncio.Event()

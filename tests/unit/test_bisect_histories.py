@@ -18,14 +18,25 @@ from envs.bisect import BisectReport, bisect, history
 from sandbox.actions import ActionKind, open_actions, read
 from sandbox.client import RemotePool
 from sandbox.clock import SystemClock
-from sandbox.errors import EnvironmentInvalid
+from sandbox.errors import EnvironmentInvalid, InstanceLost
 from sandbox.ledger import open_ledger
-from sandbox.model import CheckPolicy, Depth, Mismatch, ResetMethod, ResetPolicy, TaskSpec, TrajectoryId, Verdict, VerdictStatus
+from sandbox.model import (
+    Baseline,
+    CheckPolicy,
+    Depth,
+    Mismatch,
+    ResetMethod,
+    ResetPolicy,
+    TaskSpec,
+    TrajectoryId,
+    Verdict,
+    VerdictStatus,
+)
 from sandbox.pool import Pool
-from sandbox.ports import Ledger
+from sandbox.ports import Ledger, Subject
 from sandbox.service import Server
 from sandbox.settings import Settings, Users
-from sandbox.testing import MemoryRuntime, memory_environment
+from sandbox.testing import MemoryRuntime, ScriptedVerifier, memory_environment
 
 HOOK = ResetPolicy(method=ResetMethod.HOOK, hook=("reset",))
 
@@ -170,6 +181,75 @@ async def test_a_history_is_replayed_from_its_tasks_own_start(home: Home) -> Non
 
     assert report.culprit is not None
     assert (report.culprit[0], report.fails_alone) == ("t2", True)
+
+
+async def test_tasks_that_start_from_golden_share_the_state_of_one_namespace(home: Home) -> None:
+    plain = [TaskSpec(id=name, family="f", difficulty="easy", split="train", prompt="") for name in ("one", "two")]
+    environment = memory_environment(reset=HOOK, check=CheckPolicy(deep_every=2), tasks=plain)
+    async with home.pool(environment) as pool:
+        for name in ("one", "two"):
+            async with pool.session("memory", trajectory=name, task=name, wait=10) as session:
+                await session.run(["set", "deep/x", name])
+            await pool.cleared([name], timeout=10)
+    home.leaks[ResetMethod.HOOK] = []
+
+    report = await home.bisect(environment, "two")
+
+    assert report.verdict is VerdictStatus.CLEAN
+    assert report.as_json()["suspects"] == ["one", "two"]
+    assert report.account.namespaces == 2, "one for an untouched state, one for the history"
+
+
+class Marked(ScriptedVerifier):
+    """Finds that a reset in place changes a field of every state that holds a mark."""
+
+    async def check(self, subject: Subject, baseline: Baseline, depth: Depth) -> Verdict:
+        found = await super().check(subject, baseline, depth)
+        if not subject.in_place or subject.tree("state").entry("mark") is None:
+            return found
+        itself = Mismatch(probe="memory", field="file/left", expected=None, actual="1")
+        return replace(found, status=VerdictStatus.MISMATCH, mismatches=(itself,))
+
+
+async def test_what_the_reset_changes_by_itself_in_a_tasks_own_start_is_nobodys_fault(home: Home) -> None:
+    own = TaskSpec(id="own", family="f", difficulty="easy", split="train", prompt="", start={"state": {"mark": "x"}})
+    environment = memory_environment(reset=HOOK, tasks=[own])
+    environment.verifier = Marked()
+    await home.live(environment, ["get orders"], task="own")
+
+    report = await home.bisect(environment, "t1")
+
+    assert report.culprit is None, report.as_json()
+    assert report.by_itself == {"memory/file/left"}
+
+
+async def test_what_went_otherwise_than_recorded_leaves_a_doubt(home: Home) -> None:
+    environment = made()
+    async with home.pool(environment) as pool, pool.session("memory", trajectory="t1", wait=10) as session:
+        home.runtime.faults.fail("run", TimeoutError("cut short"))
+        with pytest.raises(TimeoutError):
+            await session.run(["set", "a", "b"])
+        await session.run(["set", "left", "1"])
+    home.leaks[ResetMethod.HOOK] = []
+
+    longer = await home.bisect(environment, "t1")
+    home.runtime.faults.fail("run", InstanceLost("it died"))
+    lost = await home.bisect(environment, "t1")
+
+    assert (longer.verdict, lost.verdict) == (VerdictStatus.INCONCLUSIVE, VerdictStatus.INCONCLUSIVE)
+    assert "cut short (TimeoutError)" in str(longer.as_json()["diverged"])
+    assert "it ended the instance" in str(lost.as_json()["diverged"])
+
+
+async def test_what_was_found_is_told_also_where_it_cannot_be_written(home: Home) -> None:
+    environment, file = made(), home.path / "own.toml"
+    await home.live(environment, ["set left 1"])
+
+    first, again = [await home.bisect(environment, "t1", write=file) for _ in range(2)]
+
+    assert (first.written, first.unwritten) == (file, "")
+    assert (again.written, again.culprit) == (None, first.culprit)
+    assert "already" in again.as_json()["not_written"]
 
 
 async def test_a_reset_that_holds_now_and_one_that_fails_are_not_the_same(home: Home) -> None:

@@ -84,6 +84,24 @@ def test_any_text_is_toml(text: str) -> None:
     assert entry(run("x", text, "'''\n")).action.argv[-1]
 
 
+def test_a_place_that_cannot_be_written_is_refused_before_the_search(tmp_path: Path) -> None:
+    (tmp_path / "broken.toml").write_text("[[")
+    reproduction.require_place(tmp_path / "new.toml")
+    for path, said in (
+        (tmp_path / "none" / "a.toml", "no directory"),
+        (tmp_path, "is a directory"),
+        (tmp_path / "broken.toml", "TOML"),
+    ):
+        with pytest.raises(EnvironmentInvalid, match=said):
+            reproduction.require_place(path)
+
+
+def test_the_name_of_a_variable_is_text(tmp_path: Path) -> None:
+    odd = run("true", env={f"A; touch {tmp_path}/made;": "x"})
+    subprocess.run(entry(odd).action.argv, capture_output=True, check=False, cwd="/")
+    assert not (tmp_path / "made").exists()
+
+
 def test_it_is_added_to_a_file_once(tmp_path: Path) -> None:
     file = tmp_path / "environment.toml"
     file.write_text('name = "desk"\n\n[[destructive]]\nname = "own"\nrun = "a"\n\n[resources.x]\nkind = "files"')

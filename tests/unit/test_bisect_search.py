@@ -30,7 +30,8 @@ def segments(*trajectories: Sequence[str]) -> list[Segment]:
 @dataclass
 class World:
     """`leak` leaves the field at the reset, and `leak:KEY` does where `KEY` was kept: by a trajectory (`keep:KEY`, a reset does not
-    touch it) or by an action of the same one (`set:KEY`, gone with the reset). `undo` takes back a leak of its own trajectory."""
+    touch it) or by an action of the same one (`set:KEY`, gone with the reset). `undo` takes back a leak of its own trajectory. What
+    `late` leaves shows only after the next reset."""
 
     sought: Sought = SOUGHT
     by_itself: frozenset[str] = frozenset()
@@ -51,8 +52,9 @@ class World:
 
     def _replay(self, plan: Plan) -> list[frozenset[str]]:
         self.seen.append([[a.argv[0] for a in s.actions] for s in plan])
-        kept, differs, results = set[str](), set(self.by_itself), []
+        kept, differs, results, due = set[str](), set(self.by_itself), list[frozenset[str]](), False
         for segment in plan:
+            differs |= {FIELD} if due else set()
             own, leaks = set[str](), False
             for action in segment.actions:
                 verb, _, key = action.argv[0].partition(":")
@@ -64,6 +66,8 @@ class World:
                     leaks = True
                 elif verb == "undo":
                     leaks = False
+                elif verb == "late":
+                    due = True
                 elif verb == "other":
                     differs.add("db/other")
             if leaks and (not self.flaky or self.replays <= self.flaky):
@@ -121,6 +125,11 @@ async def test_other_differences_are_not_taken_for_the_one_that_is_sought() -> N
 
 async def test_a_leak_that_is_taken_back_within_its_trajectory_is_none() -> None:
     assert answer(await searched(segments(["leak", "undo"], ["leak", "undo", "leak", "undo", "leak"]))) == (1, 0, [["leak"]])
+
+
+async def test_what_shows_a_reset_later_is_not_blamed_on_who_came_in_between() -> None:
+    assert answer(await searched(segments(["a", "late", "b"], ["c", "d"], ["e"]))) == (0, 1, [["late"], []])
+    assert answer(await searched(segments(["a"], ["late"], []))) == (1, 0, [["late"], []])
 
 
 async def test_what_happens_once_is_said_to_have_happened_once() -> None:
