@@ -133,3 +133,14 @@ def test_version_two_is_used_where_it_offers_the_controllers(settings: Settings,
     assert group.oom_kills() == 2
     group.add(os.getpid())
     assert (fake / "one" / "cgroup.procs").read_text() == str(os.getpid())
+    assert (top / "autoclave" / "cpu.weight").read_text() == str(100 * (os.cpu_count() or 1))
+
+
+@pytest.mark.root
+async def test_all_sandboxes_together_weigh_what_a_process_on_every_core_does(start: Start, settings: Settings) -> None:
+    await start()
+    version, base = limits.detected(settings).bases.get("cpu", (0, Path()))
+    if not version:
+        pytest.skip("no control groups for the cpu")
+    said = (base.parent / ("cpu.shares" if version == 1 else "cpu.weight")).read_text()
+    assert int(said) == {1: 1024, 2: 100}[version] * (os.cpu_count() or 1)

@@ -198,6 +198,7 @@ def _base(version: int, mount: Path, controller: str, name: str, own: Path) -> P
         base.mkdir(parents=True, exist_ok=True)
         if not os.access(base, os.W_OK):
             raise PermissionError(13, "not writable")
+        _weigh(version, mount / "autoclave", controller)
         return base
     top = mount
     if os.geteuid() != 0:  # only the subtree that was delegated to us
@@ -208,7 +209,20 @@ def _base(version: int, mount: Path, controller: str, name: str, own: Path) -> P
     for folder in (top, top / "autoclave", base):
         if controller not in (folder / "cgroup.subtree_control").read_text().split():
             (folder / "cgroup.subtree_control").write_text(f"+{controller}")
+    _weigh(version, top / "autoclave", controller)
     return base
+
+
+def _weigh(version: int, ours: Path, controller: str) -> None:
+    """Give all sandboxes together the weight of as many processes as there are cores.
+
+    The kernel weighs a group like one process of the level above: a trainer with a thread for each core would leave dozens of
+    sandboxes one process' share, and every deadline in them would be late.
+    """
+    if controller == "cpu":
+        file, one, most = ("cpu.shares", 1024, 262_144) if version == 1 else ("cpu.weight", 100, 10_000)
+        with contextlib.suppress(OSError):
+            (ours / file).write_text(str(min(one * (os.cpu_count() or 1), most)))
 
 
 def _values(controller: str, version: int, limits: Limits) -> list[tuple[str, str]]:
