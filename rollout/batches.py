@@ -66,13 +66,20 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What an update is made of; the ledger recorded it before it was handed out. `off_policy` lies beyond the gap, apart."""
+    """What an update is made of; the ledger recorded it before it was handed out. `off_policy` lies beyond the gap, apart: in the
+    ledger it is a batch of its own, `off_policy_id`, which an update that takes it names beside the other."""
 
     id: str
     version: int
     samples: tuple[Sample, ...]
     groups: tuple[str, ...]
     off_policy: tuple[Sample, ...] = ()
+    off_policy_id: str = ""
+
+    @property
+    def recorded(self) -> tuple[str, ...]:
+        """Its names in the ledger, that of `off_policy` included."""
+        return tuple(dict.fromkeys(name for name in (self.id, self.off_policy_id) if name))
 
 
 class Shelf:

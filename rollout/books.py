@@ -19,7 +19,7 @@ from rollout.selection.selector import Selector
 from rollout.terms import State
 from rollout.watchdog import Patience
 from sandbox.clock import SystemClock
-from sandbox.model import Clearance, ClearanceState
+from sandbox.model import Clearance, ClearanceState, TrajectoryId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,7 @@ class Plan:
     member_retries: int = 2  # of one member of a group
     member_alternatives: int = 6
     clear_s: float = 600.0  # until a clearance must be decided
+    publish_s: float = 900.0  # until new weights must be in the engine
     branch_turn: int = 0  # above 0: members start from a fork of the first one's state after that many turns
     alarm: float = 0.5  # share of contaminated trajectories that stops the run
     alarm_after: int = 20  # decided ones, before the alarm may sound
@@ -71,7 +72,8 @@ class Books:
     accounts: Accounts = field(default_factory=Accounts)
     records: dict[str, Trajectory] = field(default_factory=dict)  # without tokens: those are in the journal
     contaminated: set[str] = field(default_factory=set)
-    decided: int = 0
+    decided: set[str] = field(default_factory=set)
+    watched: set[TrajectoryId] = field(default_factory=set)  # optimistic: ended, and looked at again before each batch
     responses: Counter[str] = field(default_factory=Counter)  # to long runs, by kind
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     stopped: str = ""
@@ -115,13 +117,14 @@ class Books:
         self.changed.set()
 
     def saw(self, clearance: Clearance) -> None:
-        """Count a decided clearance, and stop the run when too many are contaminated."""
-        self.decided += 1
+        """Count a decided clearance, and stop the run when too many are contaminated. A later look may find another state."""
+        self.decided.add(clearance.trajectory)
         if clearance.state is ClearanceState.QUARANTINED:
             self.contaminated.add(clearance.trajectory)
-        share = len(self.contaminated) / self.decided
-        if self.decided >= self.plan.alarm_after and share > self.plan.alarm:
-            self.stop(f"contamination alarm: {len(self.contaminated)} of {self.decided} decided trajectories are quarantined")
+            self.watched.discard(clearance.trajectory)
+        bad, decided = len(self.contaminated), len(self.decided)
+        if decided >= self.plan.alarm_after and bad > self.plan.alarm * decided:
+            self.stop(f"contamination alarm: {bad} of {decided} decided trajectories are quarantined")
 
     def stop(self, reason: str) -> None:
         """End the run early; the first reason stays."""

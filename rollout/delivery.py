@@ -46,11 +46,15 @@ class Delivery:
 
     async def next(self, version: int, *, last: bool) -> tuple[Batch | None, int]:
         """Return the next batch where there is one, and how many groups are done with (shipped, stale, dropped)."""
+        await self._look_again()
+        if self._books.stopped:
+            return None, 0
         gone = await self._sort_out(version)
         groups = self._shelf.cut(last=last)
         if groups is None:
-            late = await self._late(version) if last else ()
-            return (Batch(id=self.batches[-1], version=version, samples=(), groups=(), off_policy=late) if late else None), gone
+            name, late = await self._late(version) if last else ("", ())
+            apart = Batch(id=name, version=version, samples=(), groups=(), off_policy=late, off_policy_id=name)
+            return (apart if late else None), gone
         gone += len(groups)
         began = self._parts.clock.monotonic()
         samples = self._samples(groups, version)
@@ -72,7 +76,8 @@ class Delivery:
             trajectories=[s.trajectory.id for s in samples],
             began=began,
         )
-        return replace(batch, off_policy=await self._late(version)), gone
+        name, late = await self._late(version)
+        return replace(batch, off_policy=late, off_policy_id=name), gone
 
     async def settle(self) -> None:
         """Look at every trajectory once more; what shipped and lost its clearance since is counted as quarantined in a batch."""
@@ -91,6 +96,14 @@ class Delivery:
             self.quarantined_in_batches.add(trajectory)
             if self._books.accounts.state(trajectory) is not State.QUARANTINED:
                 await self._books.settle(self.shipped[trajectory], State.QUARANTINED, LATER, clearance=clearance)
+
+    async def _look_again(self) -> None:
+        """Where batches do not wait for clearances, what was found meanwhile is heard of before the next, so that the alarm may
+        sound."""
+        if self._books.watched and len(self._shelf) >= self._shelf.rule.least:
+            for clearance in (await self._parts.pool.clearance(sorted(self._books.watched))).values():
+                if clearance.state is not ClearanceState.PENDING:
+                    self._books.saw(clearance)
 
     def _samples(self, groups: list[Group], version: int) -> tuple[Sample, ...]:
         rule, weight = self._books.plan.group_rule, self._shelf.rule.weight
@@ -142,11 +155,11 @@ class Delivery:
                 await self._give_up(group, State.STALE, f"{gap} versions old, {self._shelf.rule.max_gap} may be")
         return len(old)
 
-    async def _late(self, version: int) -> tuple[Sample, ...]:
-        """Hand out what lies beyond the gap, recorded as a batch of its own."""
+    async def _late(self, version: int) -> tuple[str, tuple[Sample, ...]]:
+        """Hand out what lies beyond the gap, recorded as a batch of its own, whose name comes first."""
         groups, self._off_policy = self._off_policy, []
         if not groups:
-            return ()
+            return "", ()
         samples = self._samples(groups, version)
         name = self._name("-off-policy")
         if refused := await self._ship(name, samples, version):
@@ -154,11 +167,11 @@ class Delivery:
                 for record in list(group.survivors.values()):
                     state = State.QUARANTINED if record.id in refused else State.STALE
                     await self._books.settle(record, state, LATER if record.id in refused else "its late batch was refused")
-            return ()
+            return "", ()
         for sample in samples:
             await self._settled(sample, State.OFF_POLICY, name)
         self.batches.append(name)
-        return samples
+        return name, samples
 
     async def _settled(self, sample: Sample, state: State, batch: str) -> None:
         await self._books.settle(

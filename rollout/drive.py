@@ -65,7 +65,8 @@ async def _update(loop: RolloutLoop, learner: Learner, batch: Batch, driven: Dri
         loop.stop(str(error))
         return
     name = f"{batch.id}-update"
-    await loop.parts.pool.record_update(name, batches=[batch.id], checkpoint=update.checkpoint)
+    took = batch.recorded if update.off_policy else (batch.id,)
+    await loop.parts.pool.record_update(name, batches=took, checkpoint=update.checkpoint)
     loop.books.events.note("update", update=name, batch=batch.id, began=began, publish=update.publish, metrics=dict(update.metrics))
     driven.updates.append(name)
     driven.metrics.append({"update": name, "reward": _mean_reward(batch), **update.metrics})

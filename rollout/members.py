@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from rollout.running.board import Phase
 from rollout.running.draft import Draft, Ticket
 from rollout.running.runner import Branch, Parts, Runner
 from rollout.terms import Failure, State, Termination
-from sandbox.errors import LedgerConflict, NotCleared
+from sandbox.errors import AutoclaveError
 from sandbox.model import Clearance, ClearanceState, TrajectoryId
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,8 @@ class Members:
             group.lose(index, NOT_DECIDED)
             return False
         record = replace(record, clearance=clearance.state.value, clearance_reason=str(clearance.reason or ""))
-        record = await self._with_evidence(record)
+        with suppress(AutoclaveError):  # its clearance is known; what is only told beside it may be missing
+            record = await self._with_evidence(record)
         if clearance.state in (ClearanceState.QUARANTINED, ClearanceState.DISCARDED):
             reason = str(clearance.reason or clearance.state)
             await self._books.settle(replace(record, reward=None), State.QUARANTINED, reason, clearance=clearance)
@@ -137,25 +139,28 @@ class Members:
         return False
 
     async def _clearance(self, record: Trajectory) -> Clearance | None:
-        """Wait until the trajectory is decided; in optimistic mode, only look. None when it was not decided in time."""
+        """Wait until the trajectory is decided; in optimistic mode, only look. None when that was not told in time."""
         books, parts = self._books, self._parts
-        own = TrajectoryId(record.id)
-        if books.plan.sync.mode == OPTIMISTIC:
-            found: Clearance = (await parts.pool.clearance([own]))[own]
-            if found.state is ClearanceState.QUARANTINED:
-                books.saw(found)
-            return found
         began = parts.clock.monotonic()
         try:
             with parts.board.within(record.id, Phase.CLEARANCE):
                 async with deadline(parts.clock, books.plan.clear_s):
-                    found = (await parts.pool.cleared([own], timeout=books.plan.clear_s))[own]
-        except (NotCleared, LedgerConflict, TimeoutError) as error:
+                    found = await self._asked(TrajectoryId(record.id))
+        except (AutoclaveError, TimeoutError) as error:  # a pool that is gone tells nobody
             log.warning("no clearance", extra={"event": "rollout.undecided", "trajectory": record.id, "error": str(error)})
             return None
         finally:
             books.meter.add("clearance", queue_s=parts.clock.monotonic() - began)
-        books.saw(found)
+        if books.plan.sync.mode == OPTIMISTIC:
+            books.watched.add(found.trajectory)
+        if found.state is not ClearanceState.PENDING:
+            books.saw(found)
+        return found
+
+    async def _asked(self, own: TrajectoryId) -> Clearance:
+        pool, plan = self._parts.pool, self._books.plan
+        look = pool.clearance([own]) if plan.sync.mode == OPTIMISTIC else pool.cleared([own], timeout=plan.clear_s)
+        found: Clearance = (await look)[own]
         return found
 
     async def _with_evidence(self, record: Trajectory) -> Trajectory:

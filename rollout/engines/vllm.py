@@ -20,7 +20,7 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
 from rollout.engines.engine import ABORT, LENGTH, STOP, Completion, EngineLoad, PublishReport, Request, VersionSpan, check_ids
-from rollout.engines.weights import config_of, fits, shapes_of
+from rollout.engines.weights import context_of, dtype_of, fits, shapes_of
 from rollout.errors import EngineLost, RequestInvalid
 from rollout.policies.tokens import ModelTokenizer, Tokenizer
 from sandbox.aio import in_thread, run_shielded
@@ -48,6 +48,7 @@ class VllmRule:
     gpu_share: float = 0.9  # of the GPU's memory
     cpu_cache_gib: int = 1  # of the KV cache, on a CPU
     publish_s: float = 600.0
+    resume_s: float = 60.0  # after it, also where it took too long
     stop_s: float = 10.0  # it has nothing to save
 
 
@@ -169,10 +170,10 @@ class VllmEngine:
                 try:
                     in_flight = self._engine.get_num_unfinished_requests()
                     await self._swap(weights)
-                    await self._engine.update_weight_version(str(version))
-                    self._known[str(version)] = self.version = version
+                    await self._name(version)
                 finally:
-                    await self._engine.resume_generation()
+                    async with asyncio.timeout(self._rule.resume_s):
+                        await self._engine.resume_generation()
         return PublishReport(
             version=version,
             seconds=self._clock.monotonic() - began,
@@ -193,6 +194,15 @@ class VllmEngine:
             raise EngineLost(f"weights from {weights} did not load: {error}") from error
         self._weights, self._checksum = weights, await self._sum()
 
+    async def _name(self, version: int) -> None:
+        """Tokens that follow are labelled by this name: where it is not taken, they would be told as the old weights'."""
+        try:
+            await self._engine.update_weight_version(str(version))
+        except BaseException:
+            self._broken = f"the engine has the weights of version {version} and does not take their name"
+            raise
+        self._known[str(version)] = self.version = version
+
     async def _reload(self, weights: Path) -> None:
         await self._engine.collective_rpc("reload_weights", kwargs={"weights_path": str(weights)})
 
@@ -206,7 +216,9 @@ class VllmEngine:
         cpu = names.platform.device_type == "cpu"
         arguments = names.AsyncEngineArgs(
             model=str(self._model),
-            dtype=rule.dtype or (_own_dtype(self._model) if cpu else "auto"),
+            dtype=rule.dtype
+            or (dtype_of(self._model) if cpu else "")
+            or "auto",  # a CPU build would make floats of 32 bits shorter
             max_model_len=rule.context or None,
             enforce_eager=cpu,
             enable_prefix_caching=True,
@@ -236,7 +248,7 @@ class VllmEngine:
         try:
             yield
         except TimeoutError as error:
-            self._broken = f"{what}: no answer within {self._rule.publish_s:g} s (publish_s)"
+            self._broken = f"{what}: no answer in time (publish_s {self._rule.publish_s:g} s, resume_s {self._rule.resume_s:g} s)"
             raise EngineLost(self._broken) from error
         except self._names.VLLMError as error:
             raise EngineLost(f"{what}: {type(error).__name__} {error}") from error
@@ -364,12 +376,6 @@ def _names(rule: VllmRule) -> SimpleNamespace:
     return SimpleNamespace(version=vllm.__version__, platform=platform, **found)
 
 
-def _own_dtype(model: Path) -> str:
-    """The dtype that the model was saved in: on a CPU vLLM would make floats of 32 bits shorter."""
-    config = config_of(model)
-    return str(config.get("dtype") or config.get("torch_dtype") or "auto")
-
-
 def _queued_s(metrics: Any) -> float:
     queued, scheduled = getattr(metrics, "queued_ts", 0.0), getattr(metrics, "scheduled_ts", 0.0)
     return max(0.0, scheduled - queued) if queued and scheduled else 0.0
@@ -381,7 +387,7 @@ def create(machinery: Any) -> tuple[VllmEngine, Tokenizer]:
     if not options.model:
         raise EnvironmentInvalid("the vllm engine needs a model", fix="give --model a directory with safetensors and a tokenizer")
     model = Path(options.model).absolute()
-    context = _context(model, options.total_tokens)
+    context = context_of(model, options.total_tokens)
     try:
         shapes_of(model)
     except EngineLost as error:
@@ -389,9 +395,3 @@ def create(machinery: Any) -> tuple[VllmEngine, Tokenizer]:
     learns = options.learner == "grpo"  # on the same device
     rule = VllmRule(slots=options.slots, context=context, gpu_share=0.45 if learns else 0.9)
     return VllmEngine(model, clock=machinery.clock, rule=rule), ModelTokenizer(model)
-
-
-def _context(model: Path, asked: int) -> int:
-    """As many tokens as a trajectory may have, and no more than the model was made for."""
-    most = int(config_of(model).get("max_position_embeddings") or 0)
-    return min(asked or 16_384, most) if most else asked

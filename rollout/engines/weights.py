@@ -28,6 +28,18 @@ def config_of(model: Path) -> Mapping[str, Any]:
     return config
 
 
+def dtype_of(model: Path) -> str:
+    """Return the dtype that the model was saved in, empty where it does not say."""
+    config = config_of(model)
+    return str(config.get("dtype") or config.get("torch_dtype") or "")
+
+
+def context_of(model: Path, asked: int) -> int:
+    """Return as many tokens as a trajectory may have (`asked`; 0: 16,384), and no more than the model was made for."""
+    most = int(config_of(model).get("max_position_embeddings") or 0)
+    return min(asked or 16_384, most) if most else asked
+
+
 def shapes_of(directory: Path) -> Shapes:
     """Return every tensor's shape by name; raise EngineLost when there are none to read."""
     shapes: dict[str, tuple[int, ...]] = {}

@@ -12,7 +12,6 @@ left alone. Weights are kept in 32 bits; on a GPU the model computes in bfloat16
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rollout.batches import Batch, Sample
+from rollout.engines.weights import dtype_of
 from rollout.errors import NotLearnable
 from rollout.learner.learner import Update
 from rollout.learner.loss import Clip, clipped, kl, logprobs_at, policy_loss
@@ -92,12 +92,13 @@ class Grpo:
         samples = [sample for sample in batch.samples if _trained(sample)]
         metrics = {"samples": float(len(samples)), "tokens": float(sum(len(_trained(s)) for s in samples))}
         if not samples or (not self.rule.kl_weight and not any(sample.advantage for sample in samples)):
-            return Update(publish=False, metrics={**metrics, "learned": 0.0})
+            return Update(publish=False, off_policy=False, metrics={**metrics, "learned": 0.0})
         self._load()
         for _ in range(self.rule.epochs):
             metrics.update(self._step(batch.id, samples))
         weights = self._save(batch.id)
-        return Update(publish=True, weights=weights, checkpoint=str(weights), metrics={**metrics, "learned": 1.0})
+        metrics |= {"learned": 1.0}
+        return Update(publish=True, weights=weights, checkpoint=str(weights), off_policy=False, metrics=metrics)
 
     def _step(self, batch: str, samples: Sequence[Sample]) -> dict[str, float]:
         """One optimiser step over all samples; the loss of each is divided by the tokens of all, so that lengths count equally.
@@ -178,7 +179,7 @@ class Grpo:
         """Write a directory like the one that the run began with, in its dtype; it has its name once it is whole."""
         path, draft = self._folder / name, self._folder / f".{name}"
         draft.mkdir(parents=True)
-        dtype = getattr(self._torch, _dtype(self._base))
+        dtype = getattr(self._torch, dtype_of(self._base) or "float32")
         state = {key: value.to(dtype) for key, value in self._model.state_dict().items()}
         self._model.save_pretrained(str(draft), state_dict=state)
         for file in _besides_weights(self._base):
@@ -200,11 +201,6 @@ def _besides_weights(directory: Path) -> Iterator[Path]:
     for file in sorted(directory.iterdir()):
         if file.is_file() and ".safetensors" not in file.name:
             yield file
-
-
-def _dtype(model: Path) -> str:
-    config = json.loads((model / "config.json").read_text("utf-8"))
-    return str(config.get("dtype") or config.get("torch_dtype") or "float32")
 
 
 def _imported(name: str) -> Any:

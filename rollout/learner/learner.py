@@ -12,11 +12,13 @@ from rollout.batches import Batch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What came of a batch. With `publish`, the engine is given `weights` (None: it makes its own) as the next version."""
+    """What came of a batch. With `publish`, the engine is given `weights` (None: it makes its own) as the next version. A learner
+    that left the batch's `off_policy` samples alone says so: else the update is recorded as one that took them, too."""
 
     publish: bool
     weights: Path | None = None
     checkpoint: str | None = None
+    off_policy: bool = True
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -343,6 +344,51 @@ async def test_weights_that_never_load_end_the_run_with_the_reason(rolled: Any) 
     assert len(driven.updates) == 3
     assert "weights did not load 3 times in a row: no such file" in rolled.books.stopped
     exact(rolled)
+
+
+async def test_an_engine_that_takes_no_weights_costs_a_deadline(rolled: Any) -> None:
+    async def hang(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    rolled.change(groups=1, sync=SyncRule(groups=1), publish_s=30)
+    async with rolled.ticking(), rolled.open() as loop:
+        rolled.engine.publish = hang
+        driven = await drive(loop, Stepping())
+
+    assert "took no weights within 30 s (publish_s)" in driven.failed_publications[0]
+    assert exact(rolled) == {"accepted": 2}
+
+
+async def test_a_pool_that_does_not_tell_a_clearance_leaves_that_trajectory_out_and_no_other(rolled: Any) -> None:
+    rolled.change(groups=1, sync=SyncRule(groups=1), group_rule=GroupRule(size=3))
+    rolled.answers = lambda task, member, attempt: (FAIL if member else SOLVE, "done")
+    async with rolled.ticking(), rolled.open() as loop:
+        inner = rolled.pool.cleared
+
+        async def cleared(trajectories: Sequence[str], **options: Any) -> Any:
+            if "run-0-2" in trajectories:
+                raise PoolBroken("its process is gone")
+            return await inner(trajectories, **options)
+
+        rolled.pool.cleared = cleared
+        batch = await loop.next_batch()
+
+    assert batch is not None
+    assert sorted(s.trajectory.member for s in batch.samples) == [0, 1]
+    assert exact(rolled) == {"accepted": 2, "failed": 1}
+    assert rolled.journal().outcomes["run-0-2"].reason == "its clearance was not decided in time"
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf])
+async def test_a_reward_that_is_no_number_is_in_no_batch(rolled: Any, reward: float) -> None:
+    rolled.parts_change["reward"] = lambda score, draft: reward if draft.id == "run-0-0" else score.reward
+    rolled.change(groups=1, sync=SyncRule(groups=1), group_rule=GroupRule(size=3))
+    rolled.answers = lambda task, member, attempt: (FAIL if member == 1 else SOLVE, "done")
+    (batch,) = await rolled.run()
+
+    assert sorted(s.trajectory.member for s in batch.samples) == [1, 2]
+    assert exact(rolled) == {"accepted": 2, "failed": 1}
+    assert "it lacks reward" in rolled.journal().outcomes["run-0-0"].reason
 
 
 async def test_a_learner_that_hangs_ends_the_run_with_the_reason(rolled: Any) -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rollout.admission.budgets import Spend
-from rollout.batches import OPTIMISTIC, SyncRule
+from rollout.batches import OPTIMISTIC, Batch, SyncRule
+from rollout.drive import drive
 from rollout.errors import RolloutStopped
 from rollout.groups import GroupRule
+from rollout.learner.learner import Stepping, Update
 from rollout.policies.tokens import ByteTokenizer
 from rollout.record import CONTEXT
 from rollout.terms import Failure, Late, State, Termination
+from sandbox.aio import poll
 from sandbox.model import CheckPolicy, ClearanceState, Depth, ResetMethod, ResetPolicy
 from sandbox.testing import memory_environment
 
@@ -30,6 +34,10 @@ def counts(rolled: Any, **expected: int) -> dict[str, int]:
     found = dict(rolled.books.accounts.counts())
     assert sum(found.values()) == rolled.books.accounts.admitted
     return {state: found.get(state, 0) for state in {*expected, *(s for s, n in found.items() if n)}}
+
+
+async def true(what: Any) -> bool:
+    return bool(what)
 
 
 def leaky(rolled: Any, **check: Any) -> None:
@@ -137,6 +145,54 @@ async def test_optimistic_batches_ship_first_and_a_later_mismatch_recalls_them(r
     assert "run-0-0" in recall.trajectories
     assert (recall.batches[0], recall.updates[0], recall.checkpoints[0]) == ("run-batch-1", "update-1", "ckpt-1")
     counts(rolled)
+
+
+async def test_the_alarm_hears_of_what_is_found_after_an_optimistic_batch_went(rolled: Any) -> None:
+    leaky(rolled, required_depth=Depth.DEEP)
+    rolled.leaks[ResetMethod.HOOK] = ["file/deep/*"]
+    leak = LEAK.replace("sticky", "deep/notes")
+    rolled.change(sync=SyncRule(groups=1, mode=OPTIMISTIC), groups=2, alarm=0.2, alarm_after=3)
+    rolled.answers = lambda task, member, attempt: (leak, FAIL if member else SOLVE, "done")
+    async with rolled.ticking(), rolled.open() as loop:
+        assert await loop.next_batch() is not None
+        assert await poll(lambda: true(loop.over), timeout=60)
+        assert not rolled.books.contaminated
+        await rolled.pool.audit_namespaces(Depth.DEEP)
+        with pytest.raises(RolloutStopped, match="contamination alarm: "):
+            await loop.next_batch()
+
+    counts(rolled)
+
+
+async def test_a_last_batch_that_is_refused_goes_without_whom_it_was_refused_for(rolled: Any) -> None:
+    """Everything has ended, and only then a deeper check takes clearances back."""
+    arrived: set[str] = set()
+    all_there = asyncio.Event()
+
+    async def together(session: Any) -> None:  # so that nobody is given a namespace that another one has left
+        arrived.add(session.trajectory_id)
+        if len(arrived) == 8:
+            all_there.set()
+        await all_there.wait()
+
+    rolled.tool.wait = together
+    rolled.tool.limit_s = 1e6
+    leaky(rolled, required_depth=Depth.QUICK)
+    rolled.leaks[ResetMethod.HOOK] = ["file/deep/*"]
+    leak = LEAK.replace("sticky", "deep/notes")
+    rolled.size = rolled.tool_limit = 8
+    rolled.change(groups=2, group_rule=GroupRule(size=4), holding=8, high=8, low=8, alarm=1.0)
+    rolled.answers = lambda task, member, attempt: (leak, SOLVE, "done") if member == 0 else (FAIL if member % 2 else SOLVE, "done")
+    async with rolled.ticking(), rolled.open() as loop:
+        assert await poll(lambda: true(loop.over), timeout=60)
+        await rolled.pool.audit_namespaces(Depth.DEEP)
+        batch = await loop.next_batch()
+        assert await loop.next_batch() is None
+
+    assert batch is not None
+    assert {"run-0-0", "run-1-0"}.isdisjoint(s.trajectory.id for s in batch.samples)
+    assert counts(rolled) == {"accepted": 6, "quarantined": 2}
+    assert rolled.loop.delivery.quarantined_in_batches == set()
 
 
 async def test_gated_never_ships_before_the_required_depth(rolled: Any) -> None:
@@ -285,6 +341,49 @@ async def test_a_tool_wait_leaves_the_model_to_others(rolled: Any) -> None:
         assert second is not None
         assert second.groups == ("run-0",)
     assert loop.parts.limits.slot_held_during_tool_wait_s == 0
+
+
+async def test_an_update_that_took_late_samples_is_recorded_with_their_batch(rolled: Any) -> None:
+    """A recall follows an off-policy trajectory to the update and the checkpoint, unless the learner says that it left it alone."""
+
+    class Careful(Stepping):
+        async def update(self, batch: Batch) -> Update:
+            return replace(await super().update(batch), off_policy=False)
+
+    for learner, reached in ((Stepping(), True), (Careful(), False)):
+        rolled.change(
+            run=f"run-{reached}", groups=3, sync=SyncRule(groups=2, max_gap=0, completeness=0.5, late=Late.KEEP_OFF_POLICY)
+        )
+        release = rolled.slow(f"run-{reached}-0-0")
+
+        async def after(_: Any, release: asyncio.Event = release) -> bool:
+            release.set()
+            return True
+
+        async with rolled.ticking(), rolled.open() as loop:
+            await drive(loop, learner, after=after)
+            found = await rolled.pool.why(f"run-{reached}-0-0")
+
+        assert rolled.books.accounts.state(f"run-{reached}-0-0") is State.OFF_POLICY
+        assert [b["batch"].endswith("-off-policy") for b in found["batches"]] == [True]
+        assert bool(found["updates"]) is reached
+
+
+async def test_a_batch_that_was_never_handed_out_was_not_learned_from(rolled: Any) -> None:
+    rolled.change(sync=SyncRule(groups=1, max_gap=1))
+    async with rolled.open() as loop:
+        patience = 0
+        while loop._shipped is None:
+            asking = asyncio.create_task(loop.next_batch())
+            for _ in range(patience := patience + 1):
+                await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.wait({asking})
+            assert asking.cancelled() or patience < 10_000
+        batch = await loop.next_batch()
+        assert batch is not None
+        assert loop._learning == 1
+        assert 1 <= loop._outstanding <= 2
 
 
 async def test_a_caller_that_gives_up_in_the_middle_of_shipping_finds_the_batch_at_its_next_call(rolled: Any) -> None:
