@@ -50,16 +50,21 @@ class Work:
         return (self.look, "I cannot do this.")
 
 
+def works(environment: str) -> Callable[[TaskSpec], Work]:
+    """Return what makes the work of a task: `shop` and `repo` have real solutions, any other one is looked at and left."""
+    return {"shop": _shop(), "repo": _repo}.get(environment, _other)
+
+
 def play(environment: Any, *, seed: int = 0, wait_s: float = 0.0) -> Script:
-    """Return the script for one environment: `shop` and `repo` have real solutions, any other one is looked at and left."""
-    works: dict[str, Work] = {}
-    make: Callable[[TaskSpec], Work] = {"shop": _shop(), "repo": _repo}.get(environment.spec.name, _other)
+    """Return the script for one environment."""
+    known: dict[str, Work] = {}
+    make = works(environment.spec.name)
 
     def script(request: Request, _: str) -> Reply:
         task = request.labels["task"]
-        if task not in works:
-            works[task] = make(environment.tasks[task])
-        answers = works[task].answers(kind_of(task, int(request.labels["member"]), seed))
+        if task not in known:
+            known[task] = make(environment.tasks[task])
+        answers = known[task].answers(kind_of(task, int(request.labels["member"]), seed))
         return Reply(text=answers[min(int(request.labels["turn"]), len(answers) - 1)], wait_s=wait_s)
 
     return script
