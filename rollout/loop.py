@@ -4,7 +4,7 @@ async with RolloutLoop(books, parts) as loop:
     async for batch in loop.batches():
         ...                                   # a user's own update
         await loop.publish(weights)
-summary = await loop.settle()
+await loop.settle()
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from rollout.running.runner import Parts
 from rollout.selection.selector import Purpose
 from rollout.watchdog import Watchdog
 from sandbox.aio import run_shielded
+from sandbox.model import Depth
 
 log = logging.getLogger(__name__)
 
@@ -165,8 +166,11 @@ class RolloutLoop:
         self._learning = 0
         self.parts.board.move()
 
-    async def settle(self) -> None:
-        """After the end: look once more at what every trajectory's clearance is, since a later check may have reached it."""
+    async def settle(self, *, check: bool = False) -> None:
+        """After the end: look once more at what every trajectory's clearance is, since a later check may have reached it. With
+        `check` every namespace is read at depth before, as the end of its pool would do when nobody counts any more."""
+        if check:
+            await self.parts.pool.audit_namespaces(Depth.DEEP)
         await self.delivery.settle()
 
     def holds(self) -> Mapping[str, Any]:

@@ -95,8 +95,10 @@ async def play(
     environment: Any,
     say: Callable[[str], None] = lambda _: None,
     leave: Leave | None = None,
+    check: bool = False,
 ) -> dict[str, Any]:
-    """Run to the end over an open pool and a started engine, and return the summary."""
+    """Run to the end over an open pool and a started engine, and return the summary; with `check` every namespace is read at depth
+    before its accounts are closed."""
     options, plan, engine, clock = prepared.options, prepared.plan, prepared.engine, prepared.clock
     books = books_of(plan, environment, options, folder=prepared.folder, clock=clock)
     async with books.journal:
@@ -113,7 +115,7 @@ async def play(
         )
         async with RolloutLoop(books, parts) as loop:
             driven = await drive(loop, prepared.learner, say=say)
-        await loop.settle()
+        await loop.settle(check=check)
         status = await pool.status()
         in_force = {
             **engine.in_force,

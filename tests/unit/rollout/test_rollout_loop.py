@@ -195,6 +195,21 @@ async def test_a_last_batch_that_is_refused_goes_without_whom_it_was_refused_for
     assert rolled.loop.delivery.quarantined_in_batches == set()
 
 
+@pytest.mark.parametrize("check", [True, False])
+async def test_what_only_a_deep_check_sees_is_counted_before_the_pool_closes(rolled: Any, check: bool) -> None:
+    leaky(rolled, required_depth=Depth.QUICK)
+    rolled.leaks[ResetMethod.HOOK] = ["file/deep/*"]
+    leak = LEAK.replace("sticky", "deep/notes")
+    rolled.change(groups=1, sync=SyncRule(groups=1), alarm=1.0)
+    rolled.answers = lambda task, member, attempt: (leak, SOLVE, "done") if member == 0 else (FAIL, "done")
+    async with rolled.ticking(), rolled.open() as loop:
+        assert await loop.next_batch() is not None
+        await loop.settle(check=check)
+        assert ("run-0-0" in loop.delivery.quarantined_in_batches) is check
+
+    counts(rolled)
+
+
 async def test_gated_never_ships_before_the_required_depth(rolled: Any) -> None:
     rolled.environment = memory_environment(
         tasks=rolled.tasks,
