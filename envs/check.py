@@ -23,6 +23,7 @@ from sandbox.model import Baseline, DestructiveAction, Mismatch, ResetMethod, Ve
 from sandbox.pool.limits import PoolLimits
 from sandbox.pool.members import Ports, StartState
 from sandbox.pool.preparation import Preparer
+from sandbox.pool.review import Approve
 from sandbox.ports import Environment, Ledger, Runtime
 
 log = logging.getLogger(__name__)
@@ -95,10 +96,17 @@ def review(baseline: Baseline) -> dict[str, Any]:
 
 
 async def baseline(
-    environment: Environment, runtime: Runtime, ledger: Ledger, *, rebuild: bool = False, task: str | None = None
+    environment: Environment,
+    runtime: Runtime,
+    ledger: Ledger,
+    *,
+    rebuild: bool = False,
+    task: str | None = None,
+    approve: Approve | None = None,
 ) -> StartState:
-    """Return the environment's golden (or a task's start state) with its baseline; build and record what is missing."""
-    preparer = Preparer(Ports(ledger=ledger, runtime=runtime, clock=SystemClock(), limits=PoolLimits()))
+    """Return the environment's golden (or a task's start state) with its baseline; build and record what is missing. Raises
+    BaselineRefused where that differs from the baseline before it and `approve` does not accept it."""
+    preparer = Preparer(Ports(ledger=ledger, runtime=runtime, clock=SystemClock(), limits=PoolLimits()), approve=approve)
     prepared = await preparer.prepare(environment, size=1, rebuild=rebuild)
     return await preparer.start_state(prepared, task) if task else prepared.golden
 

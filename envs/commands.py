@@ -17,6 +17,7 @@ from sandbox.cli.running import run
 
 if TYPE_CHECKING:
     from envs.planting.kept import Kept
+    from sandbox.model import Baseline
     from sandbox.pool.members import StartState
     from sandbox.ports import Environment
     from sandbox.settings import Settings
@@ -236,31 +237,44 @@ def baseline(
         bool, Parameter(negative="", help="Record nothing: print the probes and volatile fields that fresh instances call for.")
     ] = False,
     instances: Instances = 5,
+    yes: Annotated[
+        bool, Parameter(negative="", help="Accept what differs from the baseline before it, without being asked.")
+    ] = False,
     runtime: RuntimeName = None,
     home: Home = None,
     json: Json = False,
 ) -> int:
     """Build the environment if need be, and record what fresh instances read.
 
+    Where a field differs from the baseline before it, the difference is shown and a yes is asked for: on the terminal, or --yes.
+    Without it nothing is recorded (exit code 1), and the baseline before it stays, golden state included.
+
     Example: autoclave env baseline shop --rebuild
     """
     from envs import check as procedure
     from envs import views
+    from sandbox.cli import asking
 
     settings = load(home, runtime)
     found = _open(environment, settings)
     if discover:
         return _discovered(found, instances, settings, json)
 
+    async def accepted(new: Baseline) -> bool:
+        if yes:
+            return True
+        output.tell(*views.baseline(found.spec.name, new))
+        return asking.somebody_is_there() and await asking.agreed("Record it in the place of the one before it? [y/N]")
+
     async def record() -> StartState:
         from sandbox.wiring import machinery
 
         async with machinery(settings) as (runtime, ledger):
             await runtime.sweep()
-            return await procedure.baseline(found, runtime, ledger, rebuild=rebuild, task=task or None)
+            return await procedure.baseline(found, runtime, ledger, rebuild=rebuild, task=task or None, approve=accepted)
 
-    with output.Progress().step(f"baseline of {found.spec.name}"):
-        start = run(record())
+    output.Progress().say(f"baseline of {found.spec.name}")
+    start = run(record())
     if json:
         output.print_json(
             {

@@ -3,6 +3,7 @@
 AutoclaveError
 ├── EnvironmentInvalid        a specification, seed or hook is wrong; names file, line or key
 ├── BaselineUnstable          two fresh instances disagree on fields that nobody declared volatile
+├── BaselineRefused           a new baseline differs from the one before it, and nobody accepted that
 ├── BaselineMissing           nothing was recorded yet for this digest: run `autoclave env baseline`
 ├── SealBroken                a golden snapshot no longer has the digest it was sealed with
 ├── PoolBusy                  no namespace within the wait; carries `retry_after_s`
@@ -56,6 +57,19 @@ class EnvironmentInvalid(AutoclaveError):
 
 class BaselineUnstable(AutoclaveError):
     """Two fresh instances disagree. `fields` names each `probe/field` with both values."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, fields: tuple[str, ...] = (), fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.fields = fields
+
+    def __str__(self) -> str:
+        return "\n  ".join((super().__str__(), *self.fields))
+
+
+class BaselineRefused(AutoclaveError):
+    """Nobody accepted a new baseline: the one before it stays. `fields` names what differs between them, the first of it."""
 
     exit_code = 1
 

@@ -55,6 +55,13 @@ def show(*renderables: RenderableType) -> None:
         out.print(renderable)
 
 
+def tell(*renderables: RenderableType) -> None:
+    """Show a person something on stderr, beside what a command prints."""
+    err = console(stderr=True)
+    for renderable in renderables:
+        err.print(renderable)
+
+
 def show_text(text: str) -> None:
     """Print text that is made to be copied, on stdout: as it is, with no markup and no wrapping."""
     print(text)

@@ -11,14 +11,15 @@ import hashlib
 import json
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 
+from sandbox.aio import run_shielded
 from sandbox.errors import EnvironmentInvalid, LedgerConflict, SealBroken, SnapshotMissing
 from sandbox.model import Baseline, NamespaceId, Snapshot
 from sandbox.pool import shared_baseline
 from sandbox.pool.members import Ports, Prepared, StartState
-from sandbox.pool.review import reviewed
+from sandbox.pool.review import Approve, require_approval, reviewed
 from sandbox.ports import Environment, Instance, SavesElsewhere
 
 log = logging.getLogger(__name__)
@@ -41,10 +42,12 @@ def baseline_key(parts: Mapping[str, str]) -> str:
 
 
 class Preparer:
-    """Builds what is missing, verifies what is there."""
+    """Builds what is missing, verifies what is there. With `approve`, a baseline that differs from the one before it is recorded
+    only when that says yes; otherwise what was there stays in force, golden included."""
 
-    def __init__(self, ports: Ports) -> None:
+    def __init__(self, ports: Ports, *, approve: Approve | None = None) -> None:
         self._ports = ports
+        self._approve = approve
         self._deriving: dict[tuple[str, str], asyncio.Lock] = {}
 
     async def prepare(self, environment: Environment, *, size: int, rebuild: bool = False) -> Prepared:
@@ -53,21 +56,22 @@ class Preparer:
             shared_baseline.refuse(environment)
         golden = None if rebuild else await self._stored(environment, task=None, parent=None)
         second: Snapshot | None = None
-        if golden is None:
-            golden, second = await self._build_twice(environment)
-            await self._ports.ledger.save_snapshot(golden)
         broken: SealBroken | None = None
-        try:
-            await self.verify_seal(environment, golden)
-        except SealBroken as error:
-            broken = error
+        async with AsyncExitStack() as stack:
+            if golden is None:
+                golden, second = await self._build_twice(environment)
+                stack.push_async_callback(self.remove, second)
+                await self._ports.ledger.save_snapshot(golden)
+                await stack.enter_async_context(self._unless_accepted(golden))
+            try:
+                await self.verify_seal(environment, golden)
+            except SealBroken as error:
+                broken = error
 
-        async def again() -> Snapshot:
-            return second if second is not None else await self._build(environment)
+            async def again() -> Snapshot:
+                return second if second is not None else await self._build(environment)
 
-        baseline = await self._baseline(environment, golden, again=again, broken=broken)
-        if second is not None:
-            await self.remove(second)
+            baseline = await self._baseline(environment, golden, again=again, broken=broken)
         shares = environment.spec.isolation.shares
         whole = await self._ports.ledger.baseline(shared_baseline.of_instance(baseline.key)) if shares else None
         start = StartState(snapshot=golden, baseline=baseline, instance=whole)
@@ -100,11 +104,13 @@ class Preparer:
                     return await self._ports.runtime.derive(environment, golden, spec)
 
             snapshot = await self._stored(environment, task=task, parent=golden)
-            if snapshot is None:
-                snapshot = await derive()
-                await self._ports.ledger.save_snapshot(snapshot)
-            await self.verify_seal(environment, snapshot)
-            baseline = await self._baseline(environment, snapshot, again=derive, broken=None)
+            async with AsyncExitStack() as stack:
+                if snapshot is None:
+                    snapshot = await derive()
+                    await self._ports.ledger.save_snapshot(snapshot)
+                    await stack.enter_async_context(self._unless_accepted(snapshot))
+                await self.verify_seal(environment, snapshot)
+                baseline = await self._baseline(environment, snapshot, again=derive, broken=None)
             prepared.starts[task] = StartState(snapshot=snapshot, baseline=baseline)
             return prepared.starts[task]
 
@@ -146,6 +152,21 @@ class Preparer:
             return None
         return newest
 
+    @asynccontextmanager
+    async def _unless_accepted(self, made: Snapshot) -> AsyncIterator[None]:
+        """Forget a state that was made for a baseline which somebody had to accept, and which was not recorded: whoever opens the
+        environment next would take it for its newest."""
+        try:
+            yield
+        except BaseException:
+            if self._approve is not None:
+                await run_shielded(self._forget(made))
+            raise
+
+    async def _forget(self, snapshot: Snapshot) -> None:
+        await self._ports.ledger.forget_snapshot(snapshot.id)
+        await self.remove(snapshot)
+
     async def _build_twice(self, environment: Environment) -> tuple[Snapshot, Snapshot]:
         """Build golden, and beside it the second build that its baseline is compared with."""
         try:
@@ -176,7 +197,9 @@ class Preparer:
             rebuilt = await again()
             stack.push_async_callback(self.remove, rebuilt)  # a second time does no harm
             if environment.spec.isolation.shares:
-                return await shared_baseline.record(self._ports, environment, snapshot, rebuilt, key=key, parts=parts)
+                return await shared_baseline.record(
+                    self._ports, environment, snapshot, rebuilt, key=key, parts=parts, approve=self._approve
+                )
             first = await self._fresh(stack, environment, snapshot)
             second = await self._fresh(stack, environment, snapshot)
             third = await self._fresh(stack, environment, rebuilt)
@@ -184,6 +207,7 @@ class Preparer:
                 baseline = await environment.verifier.record([first.subject(), second.subject()], third.subject(), key=key)
         before = await ledger.baselines(spec.name)
         baseline = reviewed(baseline, before, state=snapshot.task or "golden", parts=parts, environment=spec.name)
+        await require_approval(baseline, self._approve, environment=spec.name)
         await ledger.save_baseline(baseline, environment=spec.digest, environment_name=spec.name)
         log.info(
             "baseline recorded",

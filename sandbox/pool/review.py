@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
+from sandbox.errors import BaselineRefused
 from sandbox.model import Baseline, Depth, Mismatch, Reading
 
 log = logging.getLogger(__name__)
+NAMED = 20  # fields that a refusal names
+Approve = Callable[[Baseline], Awaitable[bool]]  # asks somebody whether a baseline may take the place of the one before it
+
+
+async def require_approval(baseline: Baseline, approve: Approve | None, *, environment: str) -> None:
+    """Raise BaselineRefused where a field differs from the baseline before it, and whoever is asked does not accept that."""
+    if approve is None or not baseline.changes or await approve(baseline):
+        return
+    fields = [f"{m.probe}/{m.field}" for m in baseline.changes]
+    more = [f"and {len(fields) - NAMED} more"] if len(fields) > NAMED else []
+    raise BaselineRefused(
+        f"the new baseline of {environment} differs from {baseline.former[:16]} in {len(fields)} fields, and nobody accepted that:"
+        " the one before it stays",
+        fields=(*fields[:NAMED], *more),
+        fix="look at what differs; then say yes on a terminal, or give --yes",
+    )
 
 
 def reviewed(baseline: Baseline, known: Sequence[Baseline], *, state: str, parts: Mapping[str, str], environment: str) -> Baseline:

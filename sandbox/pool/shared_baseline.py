@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from sandbox.errors import EnvironmentInvalid, RuntimeUnavailable
 from sandbox.model import Baseline, InstanceId, NamespaceId, Snapshot
 from sandbox.pool.members import Ports
-from sandbox.pool.review import reviewed
+from sandbox.pool.review import Approve, require_approval, reviewed
 from sandbox.ports import Environment, SharedInstance, SharingRuntime, Subject
 
 
@@ -37,7 +37,14 @@ def of_instance(key: str) -> str:
 
 
 async def record(
-    ports: Ports, environment: Environment, snapshot: Snapshot, rebuilt: Snapshot, *, key: str, parts: Mapping[str, str]
+    ports: Ports,
+    environment: Environment,
+    snapshot: Snapshot,
+    rebuilt: Snapshot,
+    *,
+    key: str,
+    parts: Mapping[str, str],
+    approve: Approve | None = None,
 ) -> Baseline:
     """Read fresh namespaces and fresh instances, keep both baselines, return the namespace's: two namespaces on one clone and one
     on another, and of the second build one of each. An instance is read with a part on it, as it will be."""
@@ -48,9 +55,12 @@ async def record(
         async with asyncio.timeout(2 * ports.limits.check_s):
             namespace = await verifier.record([first, second, third], fourth, key=key)
             instance = await verifier.record([one.subject(), other.subject()], again.subject(), key=of_instance(key))
+    found: dict[str, Baseline] = {}
     for baseline, name in ((instance, f"{spec.name} (instance)"), (namespace, spec.name)):
-        before = await ledger.baselines(name)
-        made = reviewed(baseline, before, state="golden", parts=parts, environment=name)
+        made = reviewed(baseline, await ledger.baselines(name), state="golden", parts=parts, environment=name)
+        await require_approval(made, approve, environment=name)
+        found[name] = made
+    for name, made in found.items():
         await ledger.save_baseline(made, environment=spec.digest, environment_name=name)
     return made  # the namespace's, written last: where it is, the other is
 
