@@ -56,7 +56,7 @@ async def _update(loop: RolloutLoop, learner: Learner, batch: Batch, driven: Dri
     began = loop.parts.clock.monotonic()
     try:
         async with asyncio.timeout(limit_s):
-            with loop.books.meter.stage("optimisation"):
+            with loop.updating(), loop.books.meter.stage("optimisation"):
                 update = await learner.update(batch)
     except TimeoutError:
         loop.stop(f"the learner made no update of {batch.id} within {limit_s:g} s")

@@ -73,7 +73,10 @@ class Journal:
     def _open(self) -> None:
         """Open for appending; a torn last line of an earlier process is cut off, so that the next record starts a line."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = not self.path.exists()
         file = self.path.open("ab+")
+        if fresh:
+            _keep_name(self.path.parent)
         file.seek(0)
         whole = _whole(file.read())
         file.truncate(whole)
@@ -126,6 +129,15 @@ def read(path: Path) -> Contents:
         except (ValueError, TypeError, KeyError) as error:
             raise RecordTorn(f"{path}, line {number}: {error}", fix="the file was changed by hand; take the line out") from error
     return contents
+
+
+def _keep_name(folder: Path) -> None:
+    """A file's fsync does not promise its name: that lies in its directory."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _whole(data: bytes) -> int:

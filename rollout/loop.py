@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -57,6 +58,7 @@ class RolloutLoop:
         self._duties: list[asyncio.Task[None]] = []
         self._admitting = True
         self._asked_at: float | None = None
+        self._updating = False
         self._shipped: Batch | None = None  # recorded, and not yet handed out
         self._publishing = asyncio.Lock()  # no batch is cut while the version moves
         self.watchdog = Watchdog(clock=parts.clock, patience=plan.patience, quiet_s=self._quiet_s, holds=self.holds, stop=self.stop)
@@ -166,6 +168,16 @@ class RolloutLoop:
         self._learning = 0
         self.parts.board.move()
 
+    @contextmanager
+    def updating(self) -> Iterator[None]:
+        """While a learner works under a deadline of its own: the watchdog does not take that for a trainer that is gone."""
+        self._updating = True
+        try:
+            yield
+        finally:
+            self._updating = False
+            self.parts.board.move()
+
     async def settle(self, *, check: bool = False) -> None:
         """After the end: look once more at what every trajectory's clearance is, since a later check may have reached it. With
         `check` every namespace is read at depth before, as the end of its pool would do when nobody counts any more."""
@@ -185,7 +197,8 @@ class RolloutLoop:
 
     def _quiet_s(self) -> float:
         """How long nothing moved while there is something to do."""
-        return 0.0 if self.over and not len(self.shelf) else self.parts.board.quiet_s
+        over = self.over and not len(self.shelf)
+        return 0.0 if over or self._updating else self.parts.board.quiet_s
 
     async def _admit(self) -> None:
         """Start groups one after the other, each when the gate lets it."""

@@ -170,7 +170,7 @@ class VllmEngine:
                 try:
                     in_flight = self._engine.get_num_unfinished_requests()
                     await self._swap(weights)
-                    await self._name(version)
+                    await self._name(weights, version)
                 finally:
                     async with asyncio.timeout(self._rule.resume_s):
                         await self._engine.resume_generation()
@@ -192,15 +192,16 @@ class VllmEngine:
                 self._broken = f"weights from {weights} loaded in part, and the old ones could not be put back"
                 raise EngineLost(self._broken) from error
             raise EngineLost(f"weights from {weights} did not load: {error}") from error
-        self._weights, self._checksum = weights, await self._sum()
 
-    async def _name(self, version: int) -> None:
+    async def _name(self, weights: Path, version: int) -> None:
         """Tokens that follow are labelled by this name: where it is not taken, they would be told as the old weights'."""
         try:
+            self._checksum = await self._sum()
             await self._engine.update_weight_version(str(version))
         except BaseException:
             self._broken = f"the engine has the weights of version {version} and does not take their name"
             raise
+        self._weights = weights
         self._known[str(version)] = self.version = version
 
     async def _reload(self, weights: Path) -> None:

@@ -29,7 +29,7 @@ def learn(
     """Teach a small model `errands` with GRPO and a live vLLM engine, and measure held-out success before, between and after.
 
     Makes the model and its warm start, needs no GPU, and writes JSON and a plot. Exit code 1 where a seed ended no better than it
-    began.
+    began, or with fewer updates.
 
     Example: autoclave rollout learn ./learning --seed 1 --seed 2 --seed 3
     """
@@ -38,7 +38,7 @@ def learn(
 
     recipe = Recipe(updates=updates, marks=tuple(sorted({0, updates // 2, updates})))
     runs, at = run_to_end(_cells(folder, (), seed, recipe, load(home)))
-    summary = learning(runs, at)
+    summary = learning(runs, at, updates=updates)
     output.print_json(summary) if json else output.show(*_lines(summary["table"], summary["plot"]))
     return 0 if summary["better"] else 1
 

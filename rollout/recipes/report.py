@@ -15,8 +15,8 @@ Run = Mapping[str, Any]
 TOLD = {Arm.NONE: "no contamination", Arm.OFF: "contamination, quarantine off", Arm.ON: "contamination, quarantine on"}
 
 
-def learning(runs: Sequence[Run], folder: Path) -> dict[str, Any]:
-    """Held-out success of each seed at each mark; `better` where every seed ended better than it began."""
+def learning(runs: Sequence[Run], folder: Path, *, updates: int) -> dict[str, Any]:
+    """Held-out success of each seed at each mark; `better` where every seed made the updates and ended better than it began."""
     table = ["| seed | updates | held-out success | published, changed | trajectories | s |", "|---|---|---|---|---|---|"]
     for run in runs:
         course = " → ".join(f"{p['success']:.3f} ({p['updates']})" for p in run["curve"])
@@ -34,8 +34,13 @@ def learning(runs: Sequence[Run], folder: Path) -> dict[str, Any]:
         folder,
         "learning",
         curves("Held-out success while learning errands", note, lines),
-        {"table": table, "better": all(r["curve"][-1]["success"] > r["curve"][0]["success"] for r in runs), "runs": list(runs)},
+        {"table": table, "better": all(_better(run, updates) for run in runs), "runs": list(runs)},
     )
+
+
+def _better(run: Run, updates: int) -> bool:
+    first, last = run["curve"][0], run["curve"][-1]
+    return bool(last["updates"] == updates and last["success"] > first["success"])
 
 
 def experiment(runs: Sequence[Run], folder: Path, *, size: str) -> dict[str, Any]:

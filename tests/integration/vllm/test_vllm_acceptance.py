@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rollout.journal import read
+from rollout.terms import State
 
 pytestmark = [
     pytest.mark.vllm,
@@ -72,7 +73,8 @@ def test_64_trajectories_of_a_real_model_with_a_leaky_reset_among_them(smollm: P
     assert sum(told["states"].values()) == told["admitted"] == len(records.trajectories)
     planted = {t for t, r in records.trajectories.items() if r.planted}
     assert planted, "nothing was planted, so nothing was shown"
-    assert told["states"]["quarantined"] >= len(planted)
+    ended = {records.outcomes[t].state for t in planted}
+    assert State.QUARANTINED in ended <= {State.QUARANTINED, State.FAILED}  # failed: its machine broke after it had been planted
     assert told["quarantined_in_batches"] == 0
     batches = defaultdict(set)
     for trajectory, outcome in records.outcomes.items():
@@ -82,6 +84,6 @@ def test_64_trajectories_of_a_real_model_with_a_leaky_reset_among_them(smollm: P
     assert planted.isdisjoint(*batches.values())
     assert told["slot_held_during_tool_wait_s"] == 0
     for record in records.trajectories.values():
-        assert record.generated > 0
+        assert record.generated > 0 or record.reward is None
         assert len(record.tokens) == len(record.mask) == len(record.logprobs) == len(record.versions)
     print(json.dumps({key: told[key] for key in ("admitted", "states", "batches", "reasons", "percentiles", "in_force")}))

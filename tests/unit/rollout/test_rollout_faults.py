@@ -346,6 +346,21 @@ async def test_weights_that_never_load_end_the_run_with_the_reason(rolled: Any) 
     exact(rolled)
 
 
+async def test_a_learner_that_works_longer_than_the_watchdog_waits_is_let_work(rolled: Any) -> None:
+    class Slow(Stepping):
+        async def update(self, batch: Batch) -> Update:
+            await rolled.clock.sleep(500)
+            return await super().update(batch)
+
+    rolled.change(patience=Patience(say_s=40, stop_s=200))
+    async with rolled.ticking(), rolled.open() as loop:
+        driven = await drive(loop, Slow())
+
+    assert len(driven.updates) == 2
+    assert rolled.books.stopped == ""
+    assert exact(rolled) == {"accepted": 8}
+
+
 async def test_an_engine_that_takes_no_weights_costs_a_deadline(rolled: Any) -> None:
     async def hang(*_: Any) -> None:
         await asyncio.Event().wait()

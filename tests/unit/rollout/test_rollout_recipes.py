@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from xml.etree import ElementTree
@@ -18,7 +19,7 @@ from rollout.recipes.errands.generate import HELD_OUT, tasks
 from rollout.recipes.experiment import cells
 from rollout.recipes.intervals import analyse, harms, interval, protects
 from rollout.recipes.plot import Line, curves
-from rollout.recipes.report import experiment
+from rollout.recipes.report import experiment, learning
 from rollout.recipes.solutions import SHARES, answers, command, errand
 from rollout.recipes.training import ERRANDS, Recipe, success_of, worlds
 from rollout.record import Trajectory
@@ -210,3 +211,19 @@ def test_the_recipe_is_the_one_that_was_fixed() -> None:
 
     assert (recipe.updates, recipe.marks, recipe.batch_groups, recipe.group_size) == (20, (0, 10, 20), 4, 6)
     assert (recipe.samples, recipe.max_gap) == (2, 1)
+
+
+@pytest.mark.parametrize(("marks", "better"), [((0.3, 0.4, 0.5), True), ((0.3, 0.5, 0.3), False), ((0.3, 0.5), False)])
+def test_better_is_who_made_all_updates_and_ended_above_the_begin(tmp_path: Path, marks: tuple[float, ...], better: bool) -> None:
+    curve = [{"updates": 10 * n, "success": each, "trajectories": 128, "tasks": 64} for n, each in enumerate(marks)]
+    run = {
+        "cell": {"seed": 1},
+        "updates": curve[-1]["updates"],
+        "curve": curve,
+        "published": 0,
+        "changed": 0,
+        "ended": 0,
+        "seconds": 1,
+    }
+
+    assert learning([run], tmp_path, updates=20)["better"] is better
