@@ -112,10 +112,14 @@ def held_by(events: Sequence[Event]) -> dict[str, float]:
     return {name: round(count / whole, 4) for name, count in sums.most_common() if count} if whole else {}
 
 
-def advice(found: Sequence[Trend], events: Sequence[Event] = ()) -> dict[str, Any]:
+def advice(found: Sequence[Trend], events: Sequence[Event] = (), *, overrun: str = "") -> dict[str, Any]:
     """Name exactly one stage, or none, and say what would make it worse. Where only the sessions' own line grows, it is the stage
-    for which most of their time is held."""
-    one = bottleneck(found)
+    for which most of their time is held. `overrun` says that more came than could get in line: then no line need grow any more,
+    and it is the longest one."""
+    one, grows = bottleneck(found), ""
+    if one is None and overrun and found:
+        one = max(found, key=lambda t: t.waiting_mean)
+        grows = f"{overrun}, and the longest line is that before {one.name}"
     held = held_by(events)
     lines = [
         {
@@ -131,7 +135,7 @@ def advice(found: Sequence[Trend], events: Sequence[Event] = ()) -> dict[str, An
     ]
     if one is None:
         return {"add_capacity_to": None, "line": None, "why": "no line grows", "held_by": held, "lines": lines}
-    stage, grows = one.stage, f"the line before {one.name} grows by {one.slope:g} a second"
+    stage, grows = one.stage, grows or f"the line before {one.name} grows by {one.slope:g} a second"
     if one.name == "session" and held:
         most, share = next(iter(held.items()))
         stage = HELD_FOR.get(most, "environments")

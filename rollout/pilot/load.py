@@ -15,8 +15,9 @@ from typing import Any, Protocol
 from rollout.admission.limits import Limits
 from rollout.meters.distribution import percentiles
 from rollout.meters.events import Event
-from rollout.meters.lines import advice, bottleneck, trends
+from rollout.meters.lines import advice, trends
 from rollout.record import Trajectory
+from rollout.terms import Termination
 from sandbox.errors import EnvironmentInvalid
 from sandbox.ports import Clock
 
@@ -45,6 +46,7 @@ class Step:
     rate: float
     begun: float
     offered: int = 0
+    due: int = 0  # that were to be offered by now
     done: list[Trajectory] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
@@ -52,7 +54,8 @@ class Step:
 async def load(
     on: Offered, *, rates: Sequence[float], hold_s: float, clock: Clock, say: Callable[[str], None] = lambda _: None
 ) -> dict[str, Any]:
-    """Raise the rate (trajectories a second) step by step; stop at the first step in which a line grows, and name its stage.
+    """Raise the rate (trajectories a second) step by step; stop at the first step in which a line grows, or is so full that more
+    are refused or cannot be offered, and name its stage.
 
     Each step holds for `hold_s` seconds. What is still in flight at the end is cancelled: it was measured as waiting.
     """
@@ -73,8 +76,8 @@ async def load(
                     step.done.append(await on.run(number))
 
                 for moment in range(SAMPLES):
-                    due = math.ceil(rate * hold_s * (moment + 1) / SAMPLES)
-                    while step.offered < due and len(running) < MOST_IN_FLIGHT:
+                    step.due = math.ceil(rate * hold_s * (moment + 1) / SAMPLES)
+                    while step.offered < step.due and len(running) < MOST_IN_FLIGHT:
                         task = tasks.create_task(one(number), name=f"offered {number}")
                         running.add(task)
                         task.add_done_callback(running.discard)
@@ -109,6 +112,7 @@ def _sample(on: Offered, clock: Clock) -> Event:
 async def _shown(on: Offered, step: Step, clock: Clock, *, in_flight: int) -> dict[str, Any]:
     """One step's figures: lines, tail, how trajectories ended, what a valid one cost."""
     found = trends(step.events, dependencies=on.limits.shown())
+    capacity = advice(found, step.events, overrun=_overrun(step))
     valid = await on.valid(step.done)
     spent = sum(r.duration_s for r in step.done)
     seconds = clock.monotonic() - step.begun
@@ -123,6 +127,14 @@ async def _shown(on: Offered, step: Step, clock: Clock, *, in_flight: int) -> di
         "percentiles": percentiles(step.done),
         "ended_by": dict(Counter(r.termination.value for r in step.done).most_common()),
         "cost_per_valid_s": round(spent / len(valid), 4) if valid else None,
-        "capacity": advice(found, step.events),
-        "grows": None if (one := bottleneck(found)) is None else one.name,
+        "capacity": capacity,
+        "grows": capacity["line"],
     }
+
+
+def _overrun(step: Step) -> str:
+    """Why more came than could get in line; empty where all could."""
+    if step.offered < step.due:
+        return f"{step.due - step.offered} could not be offered, {MOST_IN_FLIGHT} were in flight"
+    refused = sum(r.termination is Termination.SATURATED for r in step.done)
+    return f"{refused} were refused by a full line or in line too long" if refused else ""

@@ -29,6 +29,7 @@ class Simulated:
     bottleneck: str = ""
     turns: int = 2
     places: int = 4
+    line: int = 10_000  # that may wait before each
     service_s: float = 0.5
 
     def __post_init__(self) -> None:
@@ -49,7 +50,7 @@ class Simulator:
         self._clock = clock
         wide = Dependency(name=SESSION, owner="simulator", limit=10_000, waiting=0)
         stages = [
-            Dependency(name=name, owner="simulator", limit=given.places, waiting=10_000, wait_s=1e9) for name in STAGES.values()
+            Dependency(name=name, owner="simulator", limit=given.places, waiting=given.line, wait_s=1e9) for name in STAGES.values()
         ]
         self.limits = Limits([wide, *stages], clock=clock)
 
@@ -103,8 +104,9 @@ async def simulated(given: Simulated) -> AsyncIterator[tuple[Simulator, FakeCloc
             await clock.advance(TICK_S)
             await asyncio.sleep(0)
 
-    ticking = asyncio.create_task(tick())
-    try:
-        yield Simulator(given, clock), clock
-    finally:
-        ticking.cancel()
+    async with asyncio.TaskGroup() as tasks:
+        ticking = tasks.create_task(tick())
+        try:
+            yield Simulator(given, clock), clock
+        finally:
+            ticking.cancel()

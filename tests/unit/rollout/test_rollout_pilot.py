@@ -47,6 +47,24 @@ async def test_without_a_bottleneck_it_names_none() -> None:
     assert found["sustained_rate"] == 4.0
 
 
+@pytest.mark.parametrize(
+    ("most", "line", "why"), [(20, 10_000, "could not be offered, 20 were in flight"), (2000, 5, "were refused by a full line")]
+)
+async def test_lines_that_are_full_from_the_begin_do_not_hide_the_bottleneck(
+    monkeypatch: pytest.MonkeyPatch, most: int, line: int, why: str
+) -> None:
+    """They do not grow any more: too many came at once."""
+    monkeypatch.setattr("rollout.pilot.load.MOST_IN_FLIGHT", most)
+    async with simulated(Simulated(bottleneck="judges", line=line)) as (on, clock):
+        found = await load(on, rates=(4.0, 6.0), hold_s=200.0, clock=clock)
+
+    assert found["bottleneck"] == "judges"
+    assert found["line"] == found["steps"][0]["grows"] == "judge"
+    assert why in found["why"]
+    assert found["sustained_rate"] is None
+    assert len(found["steps"]) == 1
+
+
 @pytest.mark.parametrize(("phase", "stage"), [("model", "generation"), ("judge", "judges"), ("tool:sql", "environments")])
 def test_where_only_the_sessions_line_grows_it_is_what_holds_them(phase: str, stage: str) -> None:
     events = [
