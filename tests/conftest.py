@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings as examples
 
 from sandbox.binaries import bubblewrap
 from sandbox.errors import RuntimeUnavailable
@@ -31,6 +32,8 @@ from sandbox.settings import AGENT_UID, SERVER_UID, Settings, Users
 _MISSING: Counter[str] = Counter()
 ENGINE = Path(__file__).with_name("docker_engine.py")
 BUILD = Path(__file__).parents[1] / "images" / "build"
+examples.register_profile("untimed", deadline=None)  # a loaded machine is no fault
+examples.load_profile("untimed")
 
 
 def _namespaces() -> str:
