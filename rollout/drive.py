@@ -65,7 +65,7 @@ async def _update(loop: RolloutLoop, learner: Learner, batch: Batch, driven: Dri
         loop.stop(str(error))
         return
     name = f"{batch.id}-update"
-    took = batch.recorded if update.off_policy else (batch.id,)
+    took = [b for b in batch.recorded if update.off_policy or b != batch.off_policy_id]
     await loop.parts.pool.record_update(name, batches=took, checkpoint=update.checkpoint)
     loop.books.events.note("update", update=name, batch=batch.id, began=began, publish=update.publish, metrics=dict(update.metrics))
     driven.updates.append(name)

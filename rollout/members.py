@@ -20,6 +20,7 @@ from rollout.running.board import Phase
 from rollout.running.draft import Draft, Ticket
 from rollout.running.runner import Branch, Parts, Runner
 from rollout.terms import Failure, State, Termination
+from sandbox.aio import run_shielded
 from sandbox.errors import AutoclaveError
 from sandbox.model import Clearance, ClearanceState, TrajectoryId
 
@@ -81,7 +82,7 @@ class Members:
 
     async def _again(self, group: Group, index: int, record: Trajectory, budget: Budget) -> bool:
         """Take a finished attempt in; True when the member is to be run once more."""
-        record = await self._written(record)
+        record = await run_shielded(self._written(record))  # it has ended: who is cancelled now leaves it on the disk
         try:
             return await self._taken(group, index, record, budget)
         finally:

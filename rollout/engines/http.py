@@ -67,6 +67,7 @@ class HttpEngine:
             "model": self._model,
             "interface": NATIVE if self._native else OPENAI,
             "logprobs": "as the server gives them",
+            "seeds": "of the server",  # a vLLM 0.32 on a CPU dies of a seeded request whose prompt it takes in pieces
             "context": self.context,
             "weights": self._weights,
         }
@@ -192,7 +193,6 @@ class HttpEngine:
             "stop_token_ids": list(request.stop_ids),
             "logprobs": 0,
             "detokenize": False,
-            "seed": request.seed,
         }
         return {
             "model": self._model,
@@ -212,7 +212,6 @@ class HttpEngine:
             "logprobs": 1,
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,
-            "seed": request.seed,
             "priority": self._priority(request),
         }
 

@@ -285,6 +285,19 @@ async def test_a_trajectory_that_spends_twice_its_time_in_lines_has_no_reward(ro
     assert exact(rolled) == {"failed": 2}
 
 
+async def test_what_has_ended_is_on_the_disk_also_where_the_run_is_stopped_while_it_waits_for_the_journal(rolled: Any) -> None:
+    rolled.change(groups=1, sync=SyncRule(groups=1))
+    async with rolled.ticking(), rolled.open() as loop:
+        async with loop.parts.limits.hold("storage", "another"):
+            assert await poll(lambda: true(loop.parts.limits.line("storage").waiting == 2), timeout=60)
+            loop.stop("enough")
+            await asyncio.sleep(0)
+        assert await poll(lambda: true(loop.over), timeout=60)
+
+    assert exact(rolled) == {"open": 2}
+    assert {name: r.reward for name, r in rolled.journal().trajectories.items()} == {"run-0-0": 1.0, "run-0-1": 0.0}
+
+
 async def test_what_its_end_ran_into_does_not_hide_that_a_trajectory_was_cancelled(rolled: Any) -> None:
     reached = asyncio.Event()
 

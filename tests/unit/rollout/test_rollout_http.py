@@ -128,6 +128,7 @@ async def test_ids_go_in_and_ids_logprobs_and_versions_come_out(chunked: bool) -
     assert sent["token_ids"] == [1, 2, 3]
     assert sent["sampling_params"]["temperature"] == 0.5
     assert sent["sampling_params"]["stop_token_ids"] == [9]
+    assert "seed" not in sent["sampling_params"]  # on a CPU vLLM 0.32 may die of it
     assert sent["_auth"] == "Bearer secret"
     assert "secret" not in str(http.in_force)
 
