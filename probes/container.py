@@ -20,6 +20,7 @@ PATHS = "changed paths/"
 FILES = "changed files/"
 _VOLUME = "volume "
 _MEMORY = "memory "
+_CANNOT_RUN = (126, 127)
 
 
 class ContainerOptions(Options):
@@ -64,8 +65,11 @@ class ContainerProbe:
             )
         view = subject.container(self.resource)
         fields = state_fields(await view.state())
+        problems: list[str] = []
         for name, argv in self.options.inside.items():  # before the files are read, for what it may write
-            fields |= await self._inside(view, name, argv, context.limit_s)
+            found, problem = await self._inside(view, name, argv, context.limit_s)
+            fields |= found
+            problems += [problem] if problem else []
         changes = await view.changes(contents=context.thorough)
         fields[PATHS] = self._listing({path: text.partition(" ")[0] for path, text in changes.items()})
         if self.hooked:
@@ -76,12 +80,18 @@ class ContainerProbe:
             fields[FILES] = self._listing(changes)
             for target, lines in (await view.volumes()).items():
                 fields[f"{_VOLUME}{name_of(target)}/"] = self._listing(lines, top=target)
-        return Findings(fields=fields)
+        return Findings(fields=fields, problems=tuple(problems))
 
-    async def _inside(self, view: ContainerView, name: str, argv: tuple[str, ...], limit_s: float) -> dict[str, str]:
+    async def _inside(self, view: ContainerView, name: str, argv: tuple[str, ...], limit_s: float) -> tuple[dict[str, str], str]:
+        """Return what it says, and why that proves nothing, where it does not."""
         result = await view.run(argv, limit_s=limit_s / 2)
+        if result.timed_out or result.truncated:
+            why = f"ran longer than {limit_s / 2:g} s" if result.timed_out else "printed more than the output limit"
+            return {}, f"the command inside {name} {why}"
+        if result.exit_code in _CANNOT_RUN:
+            return {}, f"the command inside {name} cannot be run: {argv[0]} (exit code {result.exit_code})"
         found = {"exit code": str(result.exit_code), **output_fields(result.stdout, "text")}
-        return {f"inside/{name_of(name)}/{field}": text for field, text in found.items()}
+        return {f"inside/{name_of(name)}/{field}": text for field, text in found.items()}, ""
 
     def _listing(self, lines: Mapping[str, str], *, top: str = "") -> str:
         kept = {path: text for path, text in lines.items() if not self._skip(path if not top else f"{top}/{path}")}

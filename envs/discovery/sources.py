@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from envs.discovery import memory
 from envs.discovery.text import described
 from sandbox import binaries
 from sandbox.aio import in_thread
@@ -20,14 +22,13 @@ from sandbox.errors import EnvironmentInvalid, RuntimeUnavailable
 from sandbox.settings import Settings
 
 DUMP_LIMIT_S = 600.0
+QUESTION_LIMIT_S = 60.0
+LARGEST_DATABASE = 1_000_000_000  # bytes on disk: its dump is held in memory
 _DSN = re.compile(r"^postgres(ql)?://")
-# What a server holds in memory alone, by its program, and the command inside that tells all of it.
-IN_MEMORY: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "redis-server": ("keys", ("redis-cli", "debug", "digest")),
-    "valkey-server": ("keys", ("valkey-cli", "debug", "digest")),
-}
 # What a server needs that begins as root, looks after its files and goes on as somebody else.
 OF_A_ROOT = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID")
+_ABOUT = "select current_database(), current_setting('server_version_num')::int, pg_database_size(current_database())"
+_GUARD = re.compile(r"(?:(?:--.*)?\n)*\\restrict (\S+)\n")  # after nothing but comments
 _GRANTS = """-- What the agent may do in the copied database: everything that it needs, and no more. Edit this.
 {grants}"""
 
@@ -44,19 +45,36 @@ class Draft:
     texts: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, name: str, directory: Path) -> list[Path]:
-        """Write it; return its files, `environment.toml` first. Nothing that exists is overwritten."""
+        """Write it; return its files, `environment.toml` first. Nothing that exists is overwritten, and nothing is copied into
+        itself."""
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise EnvironmentInvalid(f"{directory} exists and is not empty", fix="choose another with --into")
+        if self.tree is not None and directory.resolve().is_relative_to(self.tree[0].resolve()):
+            raise EnvironmentInvalid(f"{directory} lies in {self.tree[0]}, which is copied", fix="choose another with --into")
         directory.mkdir(parents=True, exist_ok=True)
         description = directory / "environment.toml"
         description.write_text(described(name, self.tables, self.remarks), "utf-8")
         if self.tree is not None:
             source, place = self.tree
-            shutil.copytree(source, directory / place, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+            try:
+                shutil.copytree(source, directory / place, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+            except OSError as error:  # a shutil.Error is one, too, and lists each file
+                raise EnvironmentInvalid(
+                    f"{source} cannot be copied whole: {_first(error)}",
+                    fix=f"take out what is no file, directory or link, or cannot be read; then remove {directory} and begin again",
+                ) from error
         for place, text in self.texts.items():
             (directory / place).parent.mkdir(parents=True, exist_ok=True)
             (directory / place).write_text(text, "utf-8")
         return [description, *sorted(p for p in directory.rglob("*") if p.is_file() and p != description)]
+
+
+def _first(error: OSError) -> str:
+    """One line of what may be a list with an entry for each file."""
+    faults = error.args[0] if isinstance(error, shutil.Error) and error.args else None
+    if isinstance(faults, list) and faults:
+        return f"{faults[0][0]}: {faults[0][2]}{f' and {len(faults) - 1} more' if len(faults) > 1 else ''}"
+    return str(error)
 
 
 async def draft(given: str, settings: Settings) -> Draft:
@@ -85,20 +103,32 @@ async def _of_database(address: str, settings: Settings) -> Draft:
     import psycopg
 
     try:
-        async with await psycopg.AsyncConnection.connect(address, connect_timeout=10) as connection:
-            found = await (
-                await connection.execute("select current_database(), current_setting('server_version_num')::int")
-            ).fetchone()
+        conninfo_to_dict(address)
+    except psycopg.Error:  # what it says may hold the password
+        raise EnvironmentInvalid(
+            "the address of the database is none that can be read",
+            fix="postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with % as %25",
+        ) from None
+    try:
+        async with (
+            asyncio.timeout(QUESTION_LIMIT_S),
+            await psycopg.AsyncConnection.connect(address, connect_timeout=10) as connection,
+        ):
+            found = await (await connection.execute(_ABOUT)).fetchone()
             cursor = await connection.execute(
                 "select nspname from pg_namespace where nspname !~ '^pg_' and nspname <> 'information_schema' order by 1"
             )
             schemas = [str(row[0]) for row in await cursor.fetchall()]
-    except psycopg.Error as error:
-        raise EnvironmentInvalid(
-            f"the database cannot be read: {str(error).splitlines()[0]}", fix="try the address with psql"
-        ) from None
+    except (psycopg.Error, TimeoutError) as error:
+        said = str(error).splitlines()[:1] or [f"no answer within {QUESTION_LIMIT_S:g} s"]
+        raise EnvironmentInvalid(f"the database cannot be read: {said[0]}", fix="try the address with psql") from None
     assert found is not None
-    database, number = str(found[0]), int(found[1])
+    database, number, size = str(found[0]), int(found[1]), int(found[2])
+    if size > LARGEST_DATABASE:
+        raise EnvironmentInvalid(
+            f"the database {database} has {size:,} bytes on disk, and at most {LARGEST_DATABASE:,} are copied",
+            fix="dump a smaller copy",
+        )
     text = await _dumped(address, await in_thread(binaries.postgres, settings))
     table = {"kind": "postgres", "database": database, "seed": ["db/dump.sql", "db/grants.sql"]}
     remarks = (
@@ -121,7 +151,11 @@ def _grants(schema: str) -> str:
 async def _dumped(address: str, installed: binaries.PostgresBinaries) -> str:
     parts = conninfo_to_dict(address)
     password = parts.pop("password", None)  # never in the arguments, which everybody on the machine can read
-    argv = [str(installed.host / "pg_dump"), "--no-owner", "--no-privileges", "--rows-per-insert=500"]
+    if others := [name for name in parts if "password" in name or "secret" in name]:
+        raise EnvironmentInvalid(
+            f"the address holds {', '.join(others)}, which pg_dump takes on its command line only", fix="leave it out"
+        )
+    argv = [str(installed.host / "pg_dump"), "--encoding=UTF8", "--no-owner", "--no-privileges", "--rows-per-insert=500"]
     argv += ["--dbname", make_conninfo("", **parts)]
     environ = {**os.environ, **({"PGPASSWORD": str(password)} if password else {})}
     try:
@@ -138,11 +172,21 @@ async def _dumped(address: str, installed: binaries.PostgresBinaries) -> str:
     except TimeoutError:
         raise EnvironmentInvalid(f"the dump did not end within {DUMP_LIMIT_S:g} s", fix="dump a smaller copy") from None
     if process.returncode != 0:
-        raise EnvironmentInvalid(
-            f"the dump failed: {problem.decode(errors='replace').strip().splitlines()[-1:]}", fix="see pg_dump"
-        )
-    lines = out.decode("utf-8").splitlines(keepends=True)
-    return "".join(line for line in lines if not line.startswith("\\"))  # psql's own commands
+        said = problem.decode(errors="replace").strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
+        raise EnvironmentInvalid(f"the dump failed: {said[0]}", fix="see pg_dump")
+    try:
+        return unguarded(out.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise EnvironmentInvalid(f"the dump is no UTF-8: {error}", fix="copy into a database of encoding UTF8 first") from error
+
+
+def unguarded(dump: str) -> str:
+    """Leave out the two lines that pg_dump writes for psql alone. A value may begin a line with a backslash, too, and stays."""
+    guard = _GUARD.match(dump)
+    if guard is None:
+        return dump
+    ours = (f"\\restrict {guard[1]}\n", f"\\unrestrict {guard[1]}\n")
+    return "".join(line for line in io.StringIO(dump, newline="\n") if line not in ours)
 
 
 def _of_image(image: str) -> Draft:
@@ -175,18 +219,10 @@ def _of_image(image: str) -> Draft:
         remarks.append("it declares no port: give `ports` where something must be reached, and `ready` for when it is ready")
     if said.get("Volumes"):
         remarks.append(f"volumes that the image declares are kept, reset and read: {', '.join(sorted(said['Volumes']))}")
-    if (said.get("User") or "root") in ("root", "0"):
+    if (said.get("User") or "root").partition(":")[0] in ("root", "0"):
         table["capabilities"] = list(OF_A_ROOT)
         remarks.append("it begins as root: these capabilities are what most such servers need, take away what this one does not")
-    probes = list(_in_memory(words))
+    probes = memory.probes(words, "app")
     remarks += [] if probes else ["what a server holds in memory alone is not read: add a command to `inside` where that matters"]
     tables: dict[str, Any] = {"resources": {"app": table}}
     return Draft(resource="app", tables=tables | ({"probes": probes} if probes else {}), remarks=tuple(remarks), runtime="docker")
-
-
-def _in_memory(words: Sequence[str]) -> list[dict[str, Any]]:
-    for word in words:
-        if (known := IN_MEMORY.get(word.rpartition("/")[2])) is not None:
-            name, argv = known
-            return [{"name": "app", "kind": "container", "resource": "app", "inside": {name: list(argv)}}]
-    return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.discovery.sources import Draft
+from envs.discovery import memory
+from envs.discovery.sources import Draft, draft, unguarded
 from envs.discovery.text import described, proposed
 from envs.discovery.unstable import Kind, Reading, left_over, proposals, unstable
 from envs.environment import load
@@ -18,6 +20,7 @@ from envs.toml_text import value
 from sandbox.cli import output
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import ProbeSpec, VolatileField
+from sandbox.settings import Settings, Users
 
 
 def readings(*each: dict[str, str], kinds: tuple[Kind, ...] = ()) -> list[Reading]:
@@ -112,6 +115,50 @@ def test_a_draft_is_written_with_what_it_needs_and_over_nothing(tmp_path: Path) 
     assert load(files[0]).spec.name == "mine"
     with pytest.raises(EnvironmentInvalid, match="is not empty"):
         made.write("mine", tmp_path / "mine")
+
+
+def test_a_directory_is_not_copied_into_itself(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    made = Draft(resource="work", tables={"resources": {}}, tree=(tmp_path, "seed"))
+    for into in (tmp_path / "desk", tmp_path / "sub" / ".." / "desk"):
+        with pytest.raises(EnvironmentInvalid, match="--into"):
+            made.write("desk", into)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_what_cannot_be_copied_is_named(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    os.mkfifo(tmp_path / "source" / "pipe")
+    made = Draft(resource="work", tables={"resources": {}}, tree=(tmp_path / "source", "seed"))
+    with pytest.raises(EnvironmentInvalid, match=r"source/pipe: .*named pipe"):
+        made.write("desk", tmp_path / "desk")
+
+
+def test_a_value_that_begins_a_line_with_a_backslash_stays_in_the_dump() -> None:
+    head = "--\n-- PostgreSQL database dump\n--\n\n"
+    body = "INSERT INTO t VALUES ('one\n\\restrict two\n\\x\\u2028\u2028\\y');\n"
+
+    assert unguarded(f"{head}\\restrict aB3\n\n{body}\\unrestrict aB3\n") == f"{head}\n{body}"
+    assert unguarded(head + body) == head + body
+
+
+async def test_an_address_that_cannot_be_read_is_not_repeated(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, store=tmp_path, scratch=tmp_path, run=tmp_path, users=Users(agent=None, server=None))
+    for address in ("postgresql://me:of%mine@localhost/tickets", "postgresql://me:secret of mine@[localhost/tickets"):
+        with pytest.raises(EnvironmentInvalid) as refused:
+            await draft(address, settings)
+        assert "mine" not in str(refused.value)
+        assert refused.value.__cause__ is None
+        assert refused.value.__suppress_context__
+
+
+def test_the_memory_of_a_server_that_is_known_is_read_by_a_command_that_it_does_not_refuse() -> None:
+    (probe,) = memory.probes(["docker-entrypoint.sh", "/usr/bin/redis-server"], "app")
+    (argv,) = probe["inside"].values()
+
+    assert argv[:2] == ["redis-cli", "eval"], "DEBUG is refused since Redis 7, and an error is output like another"
+    assert tomllib.loads(described("x", {"probes": [probe]}, []))["probes"] == [probe]
+    assert memory.probes(["nginx"], "app") == []
 
 
 def test_a_remark_never_leaves_its_comment() -> None:
