@@ -28,12 +28,19 @@ from sandbox.settings import Settings
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 CACHE = NamespaceId("cache-1")
+DEBUGGED = ["redis-server", "--dir", "/data", "--enable-debug-command", "local"]
 BOTH = ("edit", "unmarked-process", "volume-file", "restart")
 
 
 def cache(image: str, **tables: Any) -> envs.LoadedEnvironment:
     """Redis with one key; what it holds in memory is read, too."""
-    resource = {"kind": "container", "image": image, "ports": [6379], "setup": [["redis-cli", "set", "greeting", "hello"]]}
+    resource = {
+        "kind": "container",
+        "image": image,
+        "command": DEBUGGED,
+        "ports": [6379],
+        "setup": [["redis-cli", "set", "greeting", "hello"]],
+    }
     probe = {"name": "cache", "kind": "container", "resource": "cache", "inside": {"keys": ["redis-cli", "debug", "digest"]}}
     return envs.define({"name": "cache", "version": "1", "resources": {"cache": resource}, "probes": [probe], **tables}, Path("/"))
 
@@ -59,6 +66,7 @@ async def test_redis_from_a_description_passes_env_check(machinery: Any, redis_i
         [resources.cache]
         kind = "container"
         image = "{redis_image}"
+        command = {json.dumps(DEBUGGED)}
         ports = [6379]
         setup = [["redis-cli", "set", "greeting", "hello"]]
         [[probes]]

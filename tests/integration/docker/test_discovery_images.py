@@ -16,7 +16,9 @@ from envs.discovery.procedure import begin
 from envs.discovery.unstable import left_over
 from envs.environment import load
 from envs.planting import ProbeScore, candidates, survey
+from envs.planting.score import differences
 from envs.trial import Trial
+from sandbox.model import Depth
 from sandbox.settings import Settings
 from sandbox.wiring import machinery
 
@@ -29,6 +31,7 @@ def by_hand(which: str, image: str) -> envs.LoadedEnvironment:
     resource: dict[str, Any] = {"kind": "container", "image": image, "ports": [6379 if which == "redis" else 80]}
     tables: dict[str, Any] = {}
     if which == "redis":
+        resource["command"] = ["redis-server", "--dir", "/data", "--enable-debug-command", "local"]
         inside = {"keys": ["redis-cli", "debug", "digest"]}
         tables = {"probes": [{"name": "app", "kind": "container", "resource": "app", "inside": inside}]}
     else:
@@ -42,6 +45,15 @@ async def scored(environment: envs.LoadedEnvironment, settings: Settings, sample
         async with Trial.open(environment, runtime, start) as trial:
             found, missing = await candidates(environment, trial.instance)
             return await survey(trial, found, inapplicable=missing, sample=sample, seed=7)
+
+
+async def differs_after(environment: envs.LoadedEnvironment, settings: Settings, argv: list[str]) -> set[str]:
+    """What the probes see of one command of the agent's."""
+    async with machinery(settings) as (runtime, ledger):
+        start = await check.baseline(environment, runtime, ledger)
+        async with Trial.open(environment, runtime, start) as trial:
+            assert (await trial.instance.run(argv)).exit_code == 0
+            return differences(await trial.read(Depth.QUICK))
 
 
 async def drafted(image: str, into: Path, settings: Settings, instances: int = 3) -> envs.LoadedEnvironment:
@@ -58,7 +70,7 @@ async def test_a_draft_from_an_image_sees_what_a_description_by_hand_sees(
     settings = replace(settings, runtime="docker")
     environment = await drafted(image, tmp_path / "drafted", settings)
     if which == "redis":
-        assert environment.spec.probes[0].options["inside"] == {"keys": ["redis-cli", "debug", "digest"]}
+        assert await differs_after(environment, settings, ["redis-cli", "set", "planted", "1"]) == {"app/inside/keys/output"}
 
     found = await scored(environment, settings, FEW)
 
