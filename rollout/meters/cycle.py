@@ -2,14 +2,16 @@
 with what was served, what was waited for, which resources were held, and the chain of spans that set its length.
 
 The chain is found from its end: the publication and the update before it, the batch, the group that became final last, in it the
-trajectory that ended last, and before that whatever let it begin. What no span covers is said as `between_s`, and not spread.
+trajectory that ended last, and before that whatever let it begin: one that left a place, or the update before, where that came
+last. What no span covers is said as `between_s`, and not spread.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
 from statistics import fmean
 from typing import Any
 
@@ -94,17 +96,15 @@ class _Chains:
     def before(self, batch: Event, begin: float) -> list[Span]:
         """The chain from `begin` to where the batch was cut, in order."""
         final = max((self._history.final[g], g) for g in batch["groups"] if g in self._history.final)
-        path: list[Span] = []
-        if batch["began"] - final[0] > EDGE_S:
-            waits = Span(
-                kind=SpanKind.QUEUE,
-                stage=Stage.ADVANTAGE,
-                what="the trainer, or the rest of the batch",
-                start=final[0],
-                seconds=batch["began"] - final[0],
-                trajectory="",
-            )
-            path.append(waits)
+        waits = Span(
+            kind=SpanKind.QUEUE,
+            stage=Stage.ADVANTAGE,
+            what="the trainer, or the rest of the batch",
+            start=final[0],
+            seconds=max(0.0, batch["began"] - final[0]),
+            trajectory="",
+        )
+        path = list(_clipped([waits], begin, batch["began"]))
         members = [r for r in self._records.values() if r.group == final[1] and self._history.decided.get(r.id, begin) <= final[0]]
         last = max(members, key=lambda r: self._history.decided.get(r.id, begin), default=None)
         until, seen = final[0], set[str]()
@@ -114,6 +114,11 @@ class _Chains:
             until = min(until, last.began)
             if until <= begin:
                 break
+            if (learned := self._learned_before(last, until)) is not None:
+                update, published = _learned(self._history, learned)
+                path += _clipped(_after(learned, update, published), begin, until)
+                path += self.before(learned, begin) if learned["began"] > begin else []
+                break
             last = self._let_begin(last, until)
         return sorted(path, key=lambda span: (span.start, span.end))
 
@@ -121,26 +126,21 @@ class _Chains:
         """Its spans between the two moments, cut where they overlap, so that no second counts twice."""
         if record.id not in self._spans:
             self._spans[record.id] = spans(record, self._history)
-        found: list[Span] = []
-        at = begin
-        for span in self._spans[record.id]:
-            if span.dependency in ("trainer", "ledger"):
-                continue
-            start, end = max(span.start, at), min(span.end, until)
-            if end - start > EDGE_S:
-                found.append(
-                    Span(
-                        kind=span.kind,
-                        stage=span.stage,
-                        what=span.what,
-                        start=start,
-                        seconds=end - start,
-                        trajectory=span.trajectory,
-                        dependency=span.dependency,
-                    )
-                )
-                at = end
-        return found
+        return list(_clipped((s for s in self._spans[record.id] if s.dependency not in ("trainer", "ledger")), begin, until))
+
+    def _learned_before(self, record: Trajectory, at: float) -> Event | None:
+        """The batch whose update let this one begin, by the gap that may be: where it was over later than anybody left a place. Who
+        runs again or was forked did not wait for it."""
+        if record.attempt or record.parent:
+            return None
+        over: list[tuple[float, Event]] = []
+        for batch in self._history.batches:
+            update, published = _learned(self._history, batch)
+            if update is not None and (end := (published or update)["at"]) <= at + EDGE_S:
+                over.append((end, batch))
+        end, learned = max(over, key=lambda row: row[0], default=(-inf, None))
+        left = max((moment for moment, _ in self._left if moment <= at + EDGE_S), default=-inf)
+        return learned if end > left else None
 
     def _let_begin(self, record: Trajectory, at: float) -> Trajectory | None:
         """What ended last before this one could begin: its own former attempt, the parent that it forked from, or whoever left a
@@ -153,6 +153,16 @@ class _Chains:
             return max(former, key=lambda r: r.began)
         left = [t for moment, t in self._left if moment <= at + EDGE_S]
         return self._records[left[-1]] if left else None
+
+
+def _clipped(found: Iterable[Span], begin: float, until: float) -> Iterator[Span]:
+    """What of the spans lies between the two moments, cut where they overlap."""
+    at = begin
+    for span in found:
+        start, end = max(span.start, at), min(span.end, until)
+        if end - start > EDGE_S:
+            yield replace(span, start=start, seconds=end - start)
+            at = end
 
 
 def stages(records: Mapping[str, Trajectory], events: Sequence[Event]) -> dict[str, Any]:

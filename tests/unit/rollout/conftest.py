@@ -112,6 +112,7 @@ class Rollout:
             sync=SyncRule(groups=2),
             patience=Patience(say_s=FOREVER, stop_s=FOREVER),
             clear_s=FOREVER,
+            publish_s=FOREVER,
             low=4,
             high=8,
             holding=8,
