@@ -157,12 +157,18 @@ class Search:
         others += [(len(before), action) for action in culprit.actions[:last]]
         parts = [*before, culprit]
 
-        def joined(kept: Sequence[tuple[int, RecordedAction]]) -> tuple[Segment, ...]:
+        def joined(
+            kept: Sequence[tuple[int, RecordedAction]], last: tuple[RecordedAction, ...] = culprit.actions[last : last + 1]
+        ) -> tuple[Segment, ...]:
             actions = [tuple(action for place, action in kept if place == number) for number in range(len(parts))]
-            actions[-1] = (*actions[-1], culprit.actions[last])
+            actions[-1] = (*actions[-1], *last)
             return (*(replace(part, actions=chosen) for part, chosen in zip(parts, actions, strict=True) if chosen), *after)
 
-        kept = await self._smallest(others, lambda some: self._fails(joined(some)))
+        async def needed(some: Sequence[tuple[int, RecordedAction]]) -> bool:
+            """It fails, and not without the last action: with some others left out, one before it may leave the same."""
+            return await self._fails(joined(some)) and not (some and await self._fails(joined(some, last=())))
+
+        kept = await self._smallest(others, needed)
         return joined(kept), self._budget.left >= 0
 
     async def _fails(self, plan: Plan) -> bool:

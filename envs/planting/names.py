@@ -159,7 +159,8 @@ async def of_container(resource: ResourceSpec, instance: Instance) -> Names:
                 names.setdefault("OUTSIDE_IMAGE", path)
             elif not any(fnmatchcase(path, pattern) for pattern in _SYSTEMS):
                 names.setdefault("FILE", path)
-    names["OUTSIDE"] = names["PLACE"] = names.pop("OUTSIDE_IMAGE", OUTSIDE)
+    found = names.pop("OUTSIDE_IMAGE", "")
+    names["OUTSIDE"], names["PLACE"] = found or OUTSIDE, found or "/tmp"
     return names
 
 

@@ -37,7 +37,7 @@ async def plant(instance: Instance, candidate: Candidate, held: AsyncExitStack) 
             return None
         assert isinstance(candidate.leak, ShellLeak)
         return await _shell(instance, candidate, candidate.leak)
-    except (psycopg.Error, AutoclaveError, TimeoutError) as error:
+    except (psycopg.Error, AutoclaveError, OSError, TimeoutError) as error:
         return str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
 
 
@@ -84,7 +84,10 @@ async def _shell(instance: Instance, candidate: Candidate, leak: ShellLeak) -> s
     # A repository of ours is made without git's templates: directories that a leak writes into are made with it.
     missing = " ".join(d for d in (".git/hooks", ".git/info", ".git/objects/info") if f"{d}/" in leak.shell)
     needed = "".join(_needed(words.split("|")) for words in leak.programs)
-    script = f'{needed}mkdir -p "$OUTSIDE" && cd "$PLACE" && mkdir -p "$OUTSIDE" {missing} && {{ {leak.shell}\n}}'
+    # Nothing else is made: it would be seen in the leak's place.
+    outside = 'mkdir -p "$OUTSIDE" && ' if "$OUTSIDE" in leak.shell else ""
+    inside = f"mkdir -p {missing} && " if missing else ""
+    script = f'{needed}{outside}cd "$PLACE" && {inside}{{ {leak.shell}\n}}'
     author = {f"GIT_{who}_{what}": "planter" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     try:
         result = await instance.run(["/bin/sh", "-c", script], env={**author, **candidate.names}, limit_s=LIMIT_S)

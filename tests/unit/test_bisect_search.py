@@ -31,7 +31,7 @@ def segments(*trajectories: Sequence[str]) -> list[Segment]:
 class World:
     """`leak` leaves the field at the reset, and `leak:KEY` does where `KEY` was kept: by a trajectory (`keep:KEY`, a reset does not
     touch it) or by an action of the same one (`set:KEY`, gone with the reset). `undo` takes back a leak of its own trajectory. What
-    `late` leaves shows only after the next reset."""
+    `late` leaves shows only after the next reset. After `block` only `leak:key` leaves anything."""
 
     sought: Sought = SOUGHT
     by_itself: frozenset[str] = frozenset()
@@ -62,7 +62,9 @@ class World:
                     kept.add(key)
                 elif verb == "set":
                     own.add(key)
-                elif verb == "leak" and (not key or key in kept | own):
+                elif verb == "block":
+                    own.add("block")
+                elif verb == "leak" and (key in kept | own if key else "block" not in own):
                     leaks = True
                 elif verb == "undo":
                     leaks = False
@@ -98,6 +100,14 @@ async def test_an_action_that_needs_one_before_it_keeps_it() -> None:
     found = await searched(segments(["a"], ["b", "set:key", "c", "d", "leak:key", "e"]))
 
     assert answer(found) == (1, 4, [["set:key", "leak:key"]])
+
+
+async def test_an_action_is_not_left_out_where_another_then_leaves_the_same_without_the_culprit() -> None:
+    found = await searched(segments(["block", "leak", "set:key", "leak:key"]))
+
+    assert answer(found) == (0, 3, [["set:key", "leak:key"]])
+    found = await searched(segments(["block", "leak", "leak:block"]))
+    assert answer(found) == (0, 2, [["block", "leak:block"]])
 
 
 async def test_a_leak_that_an_earlier_trajectory_made_possible_keeps_that_trajectory() -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from envs import define, destructive
 from envs.planting import Candidate, ProbeScore
 from envs.planting.candidates import own
+from envs.planting.plant import plant
 from envs.planting.score import declared
 from probes.leaks import ShellLeak
 from probes.leaks.browser import BrowserLeak
-from sandbox.model import Depth, DestructiveAction, ResetMethod
+from sandbox.aio import in_thread
+from sandbox.model import Depth, DestructiveAction, ExecResult, ResetMethod
 
 
 def test_a_browsers_leak_is_told_by_its_own_field_and_not_by_what_the_visit_changes() -> None:
@@ -47,3 +55,32 @@ def test_a_directory_without_a_target_of_its_own_gets_something_destructive(tmp_
     spec = define({"name": "desk", "version": "1", "resources": {"data": {"kind": "files", "files": {"a": "1"}}}}, tmp_path).spec
 
     assert "file-left-in/workspace/data" in {action.name for action in destructive.defaults(spec)}
+
+
+class Shell:
+    """An instance that really runs what it is told, in a directory."""
+
+    async def run(self, argv: list[str], *, env: dict[str, str], limit_s: float) -> ExecResult:
+        done = await in_thread(subprocess.run, argv, env={**os.environ, **env}, capture_output=True, timeout=limit_s)
+        return ExecResult(exit_code=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("shell", "left"),
+    [
+        ("true", set[str]()),
+        ("echo x > planted", {"place/planted"}),
+        ('echo x > "$OUTSIDE/planted"', {"outside", "outside/planted"}),
+        ("echo x > .git/hooks/planted", {"place/.git", "place/.git/hooks", "place/.git/hooks/planted"}),
+    ],
+)
+async def test_planting_leaves_the_leak_and_nothing_else(shell: str, left: set[str], tmp_path: Path) -> None:
+    (tmp_path / "place").mkdir()
+    names = {"PLACE": str(tmp_path / "place"), "OUTSIDE": str(tmp_path / "outside")}
+    leak = ShellLeak(name="leak", what="a leak", shell=shell)
+    instance: Any = Shell()
+
+    async with AsyncExitStack() as held:
+        assert await plant(instance, Candidate(name="leak", kind="files", what="", leak=leak, names=names), held) is None
+
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")} - {"place"} == left
