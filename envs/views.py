@@ -95,7 +95,7 @@ def _scored(score: Mapping[str, Any]) -> str:
     drawn = f", of a sample (seed {score['sample']['seed']})" if score["sample"] else ""
     state = "" if score["state"] == "golden" else f" task {score['state']}"
     text = f"{score['caught']} of {score['planted']} planted leaks seen, {score['repaired']} gone after {score['method']}{state}"
-    text += f"{drawn}, {score['at'][:10]}"
+    text += f"{' under ' + score['runtime'] if score['runtime'] else ''}{drawn}, {score['at'][:10]}"
     if score["stale"]:
         text += f"; stale, another {' and '.join(score['stale'])} since"
     if score["missed"]:

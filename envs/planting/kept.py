@@ -14,10 +14,12 @@ from sandbox.ports import Environment, Ledger
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A stored score. `stale` names what is not as it was then, nothing where the score holds; `state` is the start state."""
+    """A stored score. `stale` names what is not as it was then, nothing where the score holds; `state` is the start state, and
+    `runtime` the name of that under which it was measured, empty where that was not recorded."""
 
     score: StoredScore
     state: str = "golden"
+    runtime: str = ""
     stale: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -25,6 +27,7 @@ class Kept:
         return {
             "method": self.score.method.value,
             "state": self.state,
+            "runtime": self.runtime or None,
             "at": None if self.score.at is None else self.score.at.isoformat(timespec="seconds"),
             "planted": body["planted"],
             "caught": body["caught"],
@@ -66,4 +69,5 @@ def _judged(score: StoredScore, recorded: Baseline | None, environment: Environm
     stale = [name for name, text in now.items() if parts.get(name) != text]
     if score.catalogue != leaks:
         stale.append("catalogue")
-    return Kept(score=score, state=(recorded.state if recorded else "") or "golden", stale=tuple(stale))
+    state = (recorded.state if recorded else "") or "golden"
+    return Kept(score=score, state=state, runtime=parts.get("runtime", "").partition(",")[0], stale=tuple(stale))

@@ -53,6 +53,9 @@ def up(*environments: str, size: Size = 4, runtime: RuntimeName = None, home: Ho
                             f"the baseline of {name} is a new one ({', '.join(new.changed)} changed), in which {len(new.changes)}"
                             f" fields differ from the one before it: `autoclave env baseline {name}` shows them"
                         )
+                    for one in (await pool.status())["environments"].values():
+                        if one["halted"]:
+                            progress.say(f"not leased: {one['halted']}")
                     up_now = {
                         "socket": str(server.path),
                         "environments": list(environments),

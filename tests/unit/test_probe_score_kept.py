@@ -35,7 +35,7 @@ def environment(base: Path, **tables: Any) -> LoadedEnvironment:
 
 
 def baseline(of: LoadedEnvironment, key: str = "k") -> Baseline:
-    parts = {"environment": of.spec.digest, "probes": of.verifier.digest}
+    parts = {"environment": of.spec.digest, "probes": of.verifier.digest, "runtime": "namespaces, bubblewrap 0.11, kernel 6.1"}
     return Baseline(key=key, digest="d", readings=(), instances=2, parts=parts, state="golden", recorded=datetime.now(UTC))
 
 
@@ -53,6 +53,7 @@ async def test_a_score_is_shown_until_the_environment_or_its_probes_change(tmp_p
     assert now.as_json() | {"at": None} == {
         "method": "restore",
         "state": "golden",
+        "runtime": "namespaces",
         "at": None,
         "planted": 3,
         "caught": 2,
