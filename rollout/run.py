@@ -12,7 +12,7 @@ from rollout.drive import drive
 from rollout.engines.engine import Engine
 from rollout.learner.learner import Learner, Stepping
 from rollout.loop import RolloutLoop
-from rollout.meters.measure import LEDGER, activity, began
+from rollout.meters.measure import LEDGER, activity, began, used
 from rollout.meters.models import gpus_in_use, told_memory
 from rollout.policies.tokens import Tokenizer
 from rollout.running.runner import Leave
@@ -132,7 +132,8 @@ async def play(
         rows: dict[str, Any] | None = None
         if options.meters:
             home = prepared.folder.parent.parent
-            rows = await activity(home / LEDGER, environment=plan.environment, since=began(books.records))
+            own = used(books.records)
+            rows = await activity(home / LEDGER, environment=plan.environment, since=began(books.records), namespaces=own)
         gpus = gpus_in_use(in_force, options.learner)
         told = told_memory(engine, prepared.learner)
         return {"run": plan.run, **summarise(loop, driven, in_force=in_force, activity=rows, told=told, gpus=gpus)}

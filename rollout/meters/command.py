@@ -82,13 +82,14 @@ def _evidence(home: Path, run: str) -> tuple[Path, Evidence]:
     """A run's folder and all that is known of it, with the ledger's rows where there is a ledger."""
     from dataclasses import replace
 
-    from rollout.meters.measure import LEDGER, activity, began, stored, until
+    from rollout.meters.measure import LEDGER, activity, began, stored, until, used
 
     folder = folder_of(home, run)
     evidence = stored(folder)
     environment = next((r.environment for r in evidence.records.values()), "")
+    records = evidence.records
     rows: dict[str, Any] | None = run_to_end(
-        activity(home / LEDGER, environment=environment, since=began(evidence.records), until=until(evidence.records))
+        activity(home / LEDGER, environment=environment, since=began(records), until=until(records), namespaces=used(records))
     )
     return folder, replace(evidence, activity=rows)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,6 +13,7 @@ from rollout.meters.cost import cost_per_accepted
 from rollout.meters.cycle import stages
 from rollout.meters.distribution import by_kind, percentiles
 from rollout.meters.events import EVENTS, Event, read_events
+from rollout.meters.generation import generation
 from rollout.meters.judges import judges
 from rollout.meters.lines import advice, trends
 from rollout.meters.memory import memory
@@ -34,6 +35,7 @@ METERS = (
     "staleness",
     "cost_per_accepted",
     "capacity",
+    "generation",
     "environments",
     "memory",
     "energy",
@@ -75,6 +77,7 @@ def measure(evidence: Evidence) -> dict[str, Any]:
         staleness(evidence.records, evidence.outcomes, evidence.events),
         cost_per_accepted(records, evidence.outcomes, wall_s=wall_s, gpus=evidence.gpus),
         advice(found, evidence.events),
+        generation(records, evidence.events, wall_s=wall_s),
         environment_timings(records, evidence.activity, wall_s=wall_s),
         memory(records, evidence.events, evidence.told),
         energy(evidence.events),
@@ -113,12 +116,23 @@ def until(records: Mapping[str, Trajectory]) -> datetime | None:
     return max(ends, default=None)
 
 
+def used(records: Mapping[str, Trajectory]) -> set[str]:
+    """The namespaces in which trajectories ran."""
+    return {r.namespace for r in records.values() if r.namespace}
+
+
 async def activity(
-    ledger: Path, *, environment: str, since: datetime | None, until: datetime | None = None
+    ledger: Path,
+    *,
+    environment: str,
+    since: datetime | None,
+    until: datetime | None = None,
+    namespaces: Collection[str] | None = None,
 ) -> dict[str, Any] | None:
     """Return the ledger's rows of one environment in a stretch of time; None where there is no ledger. Reads beside a running pool.
 
-    Namespaces are often made before the first trajectory: their creations count from five minutes before.
+    Namespaces are often made before the first trajectory: their creations count from five minutes before, those of `namespaces`
+    only where they are given, since a run that ended just then made its own.
     """
     if since is None or not ledger.exists():
         return None
@@ -131,6 +145,7 @@ async def activity(
             for row in found[name]
             if row["environment"] == environment
             and (name == "creations" or datetime.fromisoformat(row[at]) >= since)
+            and (name != "creations" or namespaces is None or row["namespace"] in namespaces)
             and (until is None or datetime.fromisoformat(row[at]) <= until)
         ]
         for name, at in when.items()

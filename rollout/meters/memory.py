@@ -18,6 +18,7 @@ def memory(records: Sequence[Trajectory], events: Sequence[Event], told: Mapping
     """Return MiB by category, their sum over those that are known, and the trajectory whose environment was the largest.
 
     `told` is what engine and learner said of themselves. The environments' peak is that of all that stood at the same time.
+    `device_peak_mb` is what NVML saw in use on the fullest GPU, whosever it was: an engine takes room for its cache at its start.
     """
     measured = [r for r in records if r.memory_peak_mb is not None]
     largest = max(measured, key=lambda r: r.memory_peak_mb or 0.0, default=None)
@@ -26,6 +27,7 @@ def memory(records: Sequence[Trajectory], events: Sequence[Event], told: Mapping
     known = [value for value in categories.values() if value is not None]
     per_trajectory = None if largest is None else largest.memory_peak_mb
     kv = [e["kv_usage"] for e in events if e["kind"] == "engine" and "kv_usage" in e]
+    device = [e["memory_mb"] for e in events if e["kind"] == "power" and e.get("memory_mb") is not None]
     return {
         "categories_mb": categories,
         "unknown": [name for name, value in categories.items() if value is None],
@@ -37,6 +39,7 @@ def memory(records: Sequence[Trajectory], events: Sequence[Event], told: Mapping
         "per_trajectory_mb": per_trajectory,
         "set_by": None if largest is None else {"trajectory": largest.id, "task": largest.task, "family": largest.family},
         "kv_usage_peak": max(kv) if kv else None,
+        "device_peak_mb": max(device, default=None),
         "how": "environments: control groups' own peaks, each sandbox since its start, page cache included",
     }
 

@@ -43,6 +43,10 @@ class PowerMeter:
     def driver(self) -> str:
         return _text(self._nvml.nvmlSystemGetDriverVersion())
 
+    def read(self) -> tuple[float | None, float | None]:
+        """Both readings."""
+        return self.watts(), self.memory_mb()
+
     def watts(self) -> float | None:
         """What all devices draw now; None when they do not say."""
         try:

@@ -48,9 +48,9 @@ class Sampler:
             cpu_s=round(sum(os.times()[:4]), 2),
         )
         if self._power is not None:
-            watts = await in_thread(self._power.watts)
+            watts, memory_mb = await in_thread(self._power.read)
             if watts is not None:
-                self._events.note("power", watts=watts)
+                self._events.note("power", watts=watts, memory_mb=memory_mb)
         await self._engine()
         await in_thread(self._events.flush)
 

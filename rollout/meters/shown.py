@@ -61,6 +61,8 @@ def meter_tables(found: Mapping[str, Any]) -> list[RenderableType]:
         table("environments", ("timing", "count", "p50 s", "p99 s", "sum s"), environment),
         table("lines", ("line", "stage", "slope", "mean", "demand", "grows"), lines),
         table("peak memory, MiB", ("category", "peak"), memory),
+        f"generation: {text(found['generation']['tokens_per_s'])} tokens a second of the run, "
+        f"{text(found['generation']['tokens_per_busy_s'])} while anything was generated",
         f"capacity: {found['capacity']['add_capacity_to'] or 'add none'}: {found['capacity']['why']}",
         f"energy: {text(found['energy']['kwh'])} kWh ({found['energy']['how']})",
     ]

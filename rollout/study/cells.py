@@ -38,6 +38,8 @@ class Cell:
     stale_share: float | None
     contaminated: int  # in both runs
     dominant: str | None
+    device_peak_mb: float | None = None  # in use on the fullest GPU
+    memory_of: tuple[str, ...] = ()  # the categories that `peak_memory_mb` is the sum of
     unjudged: tuple[str, ...] = ()
     stopped: str = ""  # why one of the two runs ended early
     planned: Mapping[str, Any] = field(default_factory=dict)
@@ -64,6 +66,6 @@ def read(folder: Path) -> list[Cell]:
     found = []
     for path in paths:
         row = json.loads(path.read_text("utf-8"))
-        tuples = {name: tuple(row.get(name, ())) for name in ("trained_on", "evaluated_on", "unjudged")}
+        tuples = {name: tuple(row.get(name, ())) for name in ("trained_on", "evaluated_on", "memory_of", "unjudged")}
         found.append(Cell(**{**row, **tuples}))
     return found

@@ -75,6 +75,8 @@ def of_results(
     held_out = {t.id for t in tasks if t.split == HELD_OUT}
     if unlike := differing([c.machine for c in cells]):
         found.append(Shortfall(rule=6, why=f"its runs differ in {', '.join(unlike)}: their costs cannot be compared"))
+    if len({c.memory_of for c in cells if c.peak_memory_mb is not None}) > 1:
+        found.append(Shortfall(rule=3, why="peak memory is the sum of other parts in some runs than in others"))
     for each in plan.configurations:
         own = [c for c in cells if c.configuration == each.name]
         found += _of_configuration(plan, each, own, held_out, recorded.get(each.name, {}))

@@ -118,7 +118,6 @@ class Study:
         trained, judged = read(Path(summary["journal"])), read(Path(evaluation["journal"]))
         informative, _ = signal_of(trained.trajectories, trained.outcomes, among=USED)
         sound = [r for t, r in judged.trajectories.items() if (o := judged.outcomes.get(t)) is not None and o.state in USED]
-        cost, memory = summary["cost_per_accepted"], summary["memory_peak_mb"]
         return Cell(
             configuration=configuration.name,
             seed=seed,
@@ -129,8 +128,10 @@ class Study:
             unjudged=tuple(sorted(set(held_out) - {r.task for r in sound})),
             stopped=summary["stopped"] or evaluation["stopped"] or "",
             wall_s=summary["wall_s"],
-            gpu_hours=cost["gpu_hours"],
-            peak_memory_mb=memory,
+            gpu_hours=summary["cost_per_accepted"]["gpu_hours"],
+            peak_memory_mb=summary["memory_peak_mb"],
+            device_peak_mb=summary["memory"]["device_peak_mb"],
+            memory_of=tuple(name for name, value in summary["memory"]["categories_mb"].items() if value is not None),
             energy_kwh=summary["energy"]["kwh"],
             energy_how=summary["energy"]["how"],
             accepted=summary["states"]["accepted"],

@@ -24,6 +24,7 @@ COLUMNS = (
     "quality_spread",
     "quality_per_hour",
     "peak_memory_mb",
+    "device_peak_mb",
     "hours",
     "energy_kwh",
     "informative_groups",
@@ -58,6 +59,7 @@ def table(plan: StudyPlan, cells: Sequence[Cell], shortfalls: Sequence[Shortfall
         "shortfalls": [{"rule": s.rule, "configuration": s.configuration, "why": s.why} for s in shortfalls],
         "compliant": not shortfalls,
         "energy_how": sorted({c.energy_how for c in cells}),
+        "memory_of": sorted({name for c in cells for name in c.memory_of}),
     }
 
 
@@ -93,6 +95,7 @@ def _row(plan: StudyPlan, name: str, own: Sequence[Cell], shortfalls: Sequence[S
         "qualities": [round(q, 4) for q in quality],
         "quality_per_hour": _mean([q / h for q, h in zip(quality, hours, strict=True) if h]) if bar else None,
         "peak_memory_mb": max(memory, default=None),
+        "device_peak_mb": max((c.device_peak_mb for c in own if c.device_peak_mb is not None), default=None),
         "hours": _mean(hours),
         "energy_kwh": _mean(energy),
         "informative_groups": _mean([c.informative_groups for c in own]),

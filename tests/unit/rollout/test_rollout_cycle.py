@@ -19,7 +19,7 @@ from rollout.learner.learner import Update
 from rollout.meters.cycle import cycles, stages
 from rollout.meters.events import EVENTS, Events, read_events
 from rollout.meters.map import trajectory_map
-from rollout.meters.measure import Evidence, stored
+from rollout.meters.measure import Evidence, activity, began, stored, used
 from rollout.meters.sampler import Sampler
 from rollout.meters.spans import SpanKind, Stage
 from rollout.record import Trajectory, Turn
@@ -193,15 +193,15 @@ def test_the_path_goes_through_the_update_that_let_a_group_begin() -> None:
             task="t",
             family="f",
             turns=(Turn(start=0, end=0, finish="stop", service_s=seconds),),
-            began=began,
+            began=start,
             duration_s=seconds,
         )
-        for name, (group, began, seconds) in took.items()
+        for name, (group, start, seconds) in took.items()
     }
     events: list[dict[str, Any]] = []
-    for name, (group, began, seconds) in took.items():
-        end = began + seconds
-        events.append({"kind": "select", "group": group, "at": began})
+    for name, (group, start, seconds) in took.items():
+        end = start + seconds
+        events.append({"kind": "select", "group": group, "at": start})
         events.append({"kind": "stored", "trajectory": name, "queue_s": 0.0, "began": end, "at": end})
         events.append({"kind": "member", "trajectory": name, "at": end})
         events.append({"kind": "final", "group": group, "at": end})
@@ -279,8 +279,8 @@ async def test_a_tool_that_says_it_is_asked_too_often_is_counted_once_for_each_a
 
 async def test_power_is_sampled_though_the_engine_says_nothing(rolled: Any) -> None:
     class Watts:
-        def watts(self) -> float:
-            return 250.0
+        def read(self) -> tuple[float, float]:
+            return 250.0, 1000.0
 
     async with rolled.ticking(), rolled.open() as loop:
         events = Events(rolled.clock, rolled.home / EVENTS)
@@ -316,6 +316,22 @@ async def test_what_is_computed_later_from_the_files_is_what_the_summary_said(ro
         assert json.loads(json.dumps(again[name])) == json.loads(json.dumps(summary[name])), name
     assert summary["cost_per_accepted"]["accepted"] == summary["states"]["accepted"] == 8
     assert evidence.wall_s > 0
+
+
+async def test_creations_of_another_runs_namespaces_are_not_its_own(rolled: Any) -> None:
+    rolled.size = 2
+    await rolled.run()
+    records = rolled.books.records
+    one = next(iter(used(records)))
+    given: dict[str, Any] = {"environment": "memory", "since": began(records)}
+    every = await activity(rolled.home / "ledger.sqlite", **given)
+    own = await activity(rolled.home / "ledger.sqlite", **given, namespaces={one})
+
+    assert every is not None
+    assert own is not None
+    assert len(every["creations"]) >= 2
+    assert {row["namespace"] for row in own["creations"]} == {one}
+    assert own["resets"] == every["resets"]
 
 
 async def test_without_meters_nothing_is_kept(rolled: Any) -> None:

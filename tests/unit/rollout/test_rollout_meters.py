@@ -16,6 +16,7 @@ from rollout.eligibility import ARTIFACTS, missing
 from rollout.journal import Outcome
 from rollout.meters.cost import cost_per_accepted
 from rollout.meters.distribution import by_kind, percentiles, quantile
+from rollout.meters.generation import generation
 from rollout.meters.judges import judges
 from rollout.meters.lines import advice, bottleneck, slope, trends
 from rollout.meters.memory import memory
@@ -236,6 +237,29 @@ def test_the_peak_is_found_where_it_is_late_and_in_whom() -> None:
     assert found["unknown"] == ["optimizer", "activations", "kv_cache"]
     assert found["sum_of_known_mb"] == 810.0
     assert found["largest_category"] == "weights"
+    assert found["device_peak_mb"] is None
+    powers = [{"kind": "power", "at": 0.0, "watts": 1.0, "memory_mb": mb} for mb in (10.0, 90.0, None, 30.0)]
+    assert memory([], powers, {})["device_peak_mb"] == 90.0
+
+
+def test_tokens_a_second_are_of_the_run_and_of_the_seconds_in_which_anything_was_generated() -> None:
+    """Two answers beside each other for 4 s, one of 2 s later; 60 tokens in a run of 20 s."""
+
+    def turn(at: float, seconds: float) -> Turn:
+        return Turn(start=0, end=20, finish="stop", at=at, service_s=seconds)
+
+    records = [
+        record("a", turns=(turn(0.0, 4.0),)),
+        record("b", turns=(turn(1.0, 3.0),)),
+        record("c", turns=(turn(0.0, 2.0),), began=10.0),
+    ]
+    samples = [{"kind": "engine", "at": at, "running": n} for at, n in ((0.0, 2), (5.0, 0), (10.0, 1))]
+    found = generation(records, samples, wall_s=20.0)
+
+    assert (found["tokens"], found["tokens_per_s"], found["tokens_per_busy_s"]) == (60, 3.0, 10.0)
+    assert (found["busy_share"], found["sequences_mean"], found["sequences_peak"]) == (0.3, 1.0, 2)
+    assert found["answer_s"] == {"p50": 3.0, "p90": 4.0, "p99": 4.0}
+    assert generation([], [], wall_s=0.0)["tokens_per_s"] is None
 
 
 def test_energy_is_the_trapezoid_of_the_samples_or_says_that_it_is_an_estimate() -> None:

@@ -161,6 +161,14 @@ def test_a_seed_without_a_run_and_an_environment_that_was_not_recorded() -> None
     assert whys(PLAN, workload(), CELLS, incomplete) == [(6, "base", "not recorded: driver, max_gap")]
 
 
+def test_peak_memory_of_other_parts_is_no_comparison() -> None:
+    own = [replace(c, memory_of=("environments",)) for c in CELLS]
+    found = of_results(PLAN, workload(), [*own[:-1], replace(own[-1], memory_of=("environments", "weights"))], RECORDED)
+
+    assert [(s.rule, s.why) for s in found] == [(3, "peak memory is the sum of other parts in some runs than in others")]
+    assert whys(PLAN, workload(), own, RECORDED) == []
+
+
 def test_runs_on_two_machines_or_versions_are_no_comparison() -> None:
     moved = replace(CELLS[1], machine={**CELLS[1].machine, "packages": {"autoclave": "2"}})
     found = of_results(PLAN, workload(), [CELLS[0], moved, *CELLS[2:]], RECORDED)
@@ -201,6 +209,7 @@ def test_cost_is_divided_by_the_named_denominator_and_told_with_its_spread() -> 
     assert other["cost_spread"] == 0
     assert base["quality_spread"] == pytest.approx(1 / 6)
     assert base["peak_memory_mb"] == 102.0
+    assert base["device_peak_mb"] is None
     by_groups = table(plan(denominator="informative groups"), own, [])["rows"][0]
     assert by_groups["cost_per_outcome"] == pytest.approx(1 / 20)
 
