@@ -30,7 +30,7 @@ class Delivery:
         self._off_policy: list[Group] = []
         self.batches: list[str] = []
         self.quarantined_in_batches: set[str] = set()
-        self.shipped: dict[str, Trajectory] = {}
+        self.shipped: dict[str, Trajectory] = {}  # without tokens: a run may be long
 
     async def closed(self, group: Group) -> bool:
         """Take a final group in; True when it waits for a batch, False when it was dropped or is late."""
@@ -123,7 +123,7 @@ class Delivery:
         except NotCleared as error:
             log.warning("a batch was refused", extra={"event": "rollout.refused", "batch": name, "refused": dict(error.clearances)})
             return set(error.clearances)
-        self.shipped |= {s.trajectory.id: s.trajectory for s in samples}
+        self.shipped |= {s.trajectory.id: s.trajectory.without_tokens() for s in samples}
         return set()
 
     async def _put_back(self, groups: list[Group], refused: set[str]) -> int:

@@ -122,7 +122,7 @@ class Members:
                 books.meter.add("storage", queue_s=place.queue_s)
                 books.events.note("stored", trajectory=record.id, queue_s=place.queue_s, began=began)
         parts.board.leave(record.id)
-        books.records[record.id] = replace(record, tokens=(), mask=(), logprobs=(), versions=())
+        books.records[record.id] = record.without_tokens()
         books.meter.trajectory(record)
         success = None if record.reward is None else record.success
         books.planner.observed(record.task, record.family, success=success, env_s=record.duration_s - record.model_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rollout.terms import Failure, Termination
@@ -121,6 +121,10 @@ class Trajectory:
         lengths = {len(self.tokens), len(self.mask), len(self.logprobs), len(self.versions)}
         if len(lengths) > 1:
             raise ValueError(f"trajectory {self.id}: tokens, mask, logprobs and versions differ in length: {sorted(lengths)}")
+
+    def without_tokens(self) -> Trajectory:
+        """What a run keeps of it in memory: its tokens are in the journal."""
+        return replace(self, tokens=(), mask=(), logprobs=(), versions=())
 
     @property
     def generated(self) -> int:

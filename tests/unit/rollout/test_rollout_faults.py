@@ -225,13 +225,14 @@ async def test_an_engine_that_hangs_at_the_end_of_a_trajectorys_time_is_no_time_
         return replace(reply, wait_s=1e9) if request.session == "run-0-0" and request.labels["turn"] == "1" else reply
 
     async def slow(session: Any) -> None:
-        await rolled.clock.sleep(9)
+        await rolled.clock.sleep(200)
 
     rolled.tool.wait = slow
+    rolled.tool.limit_s = 5000.0
     rolled.answers = lambda task, member, attempt: (FAIL, "done")
     rolled.script = lambda inner: lambda request, text: hang(inner, request, text)
     rolled.change(groups=1, sync=SyncRule(groups=1), retries=0, group_rule=GroupRule(size=2, keep_flat=True))
-    rolled.bounds = replace(rolled.bounds, generate_s=30, trajectory_s=20)
+    rolled.bounds = replace(rolled.bounds, generate_s=500, trajectory_s=600)
     await rolled.run()
 
     record = rolled.journal().trajectories["run-0-0"]

@@ -56,6 +56,8 @@ async def test_every_group_ships_once_and_the_accounts_add_up(rolled: Any) -> No
     assert counts(rolled) == {"accepted": 8}
     assert {(s.trajectory.reward, s.advantage) for b in batches for s in b.samples} == {(1.0, 0.5), (0.0, -0.5)}
     assert rolled.loop.parts.limits.slot_held_during_tool_wait_s == 0
+    kept = (*rolled.loop.delivery.shipped.values(), *rolled.books.records.values())
+    assert {len(record.tokens) for record in kept} == {0}  # a long run keeps none of them in memory
 
 
 async def test_the_record_is_whole_and_token_for_token(rolled: Any) -> None:
@@ -308,6 +310,7 @@ async def test_a_group_that_misses_its_batch_goes_by_the_late_rule(rolled: Any, 
     """With completeness 1/2 and a gap of 0, the batch goes without the slow group; a version later it is too old."""
     rolled.change(groups=3, sync=SyncRule(groups=2, max_gap=0, completeness=0.5, late=late))
     release = rolled.slow("run-0-0")
+    rolled.tool.limit_s = 1e6
     seen = []
     async with rolled.ticking(), rolled.open() as loop:
         async for batch in loop.batches():
@@ -370,6 +373,7 @@ async def test_an_update_that_took_late_samples_is_recorded_with_their_batch(rol
             run=f"run-{reached}", groups=3, sync=SyncRule(groups=2, max_gap=0, completeness=0.5, late=Late.KEEP_OFF_POLICY)
         )
         release = rolled.slow(f"run-{reached}-0-0")
+        rolled.tool.limit_s = 1e6
 
         async def after(_: Any, release: asyncio.Event = release) -> bool:
             release.set()
