@@ -317,12 +317,15 @@ def _drafted(name: str, given: str, into: Path, instances: int, home: Path | Non
     from envs.discovery.procedure import begin
 
     skeleton.refuse_name(name)
-    found = begin(given, name, into, settings=load(home), instances=instances, say=output.Progress().say)
+    settings = load(home)
+    found = begin(given, name, into, settings=settings, instances=instances, say=output.Progress().say)
     files, seen = run(found)
     if json:
         output.print_json({"environment": name, "directory": into, "files": files, "discovery": seen.as_json()})
     else:
-        output.show(*(str(path) for path in files[:10]), f"Next: read {files[0]}, then autoclave env check {into} --score")
+        under = "" if seen.runtime == settings.runtime else f" --runtime {seen.runtime}"
+        output.show_text("\n".join(str(path) for path in files[:10]))
+        output.show_text(f"Next: read {files[0]}, then autoclave env check {into} --score{under}")
     return FINDING if seen.left else 0
 
 

@@ -27,6 +27,7 @@ class Discovery:
     """What was found out about an environment. `left` is what differed and no pattern covers."""
 
     environment: str
+    runtime: str  # under which it was looked at
     observed: Observed
     proposals: tuple[Proposal, ...]
     left: tuple[Unstable, ...]
@@ -35,6 +36,7 @@ class Discovery:
     def as_json(self) -> dict[str, Any]:
         return {
             "environment": self.environment,
+            "runtime": self.runtime,
             "instances": self.observed.instances,
             "fields": self.observed.fields,
             "volatile": [
@@ -86,4 +88,6 @@ async def discover(
         f"{observed.instances} fresh instances, one of them again {later_s:g} s later and after a restore: {observed.fields} fields"
     )
     text = proposed(probes, found, seen=seen, left=left, builds=len(unstable(observed.builds)))
-    return Discovery(environment=spec.name, observed=observed, proposals=tuple(found), left=tuple(left), text=text)
+    return Discovery(
+        environment=spec.name, runtime=runtime.name, observed=observed, proposals=tuple(found), left=tuple(left), text=text
+    )

@@ -119,6 +119,7 @@ def test_a_directory_is_drafted_by_the_command(settings: Settings, passable_dir:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["discovery"]["left"] == []
+    assert told["discovery"]["runtime"] == "namespaces"
     assert {p.kind for p in load(into).spec.probes} == {"files", "process"}
     again = subprocess.run([*command, "--home", str(settings.home)], capture_output=True, text=True, timeout=600, check=False)
     assert again.returncode == 2
