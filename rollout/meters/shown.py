@@ -30,6 +30,10 @@ def text(value: Any) -> str:
     return str(value)
 
 
+def _digits(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3g}"
+
+
 def meter_tables(found: Mapping[str, Any]) -> list[RenderableType]:
     """The cycle, the tail, the cost, the environments and the lines."""
     cycle, cost = found["cycles"], found["cost_per_accepted"]
@@ -64,7 +68,7 @@ def meter_tables(found: Mapping[str, Any]) -> list[RenderableType]:
         f"generation: {text(found['generation']['tokens_per_s'])} tokens a second of the run, "
         f"{text(found['generation']['tokens_per_busy_s'])} while anything was generated",
         f"capacity: {found['capacity']['add_capacity_to'] or 'add none'}: {found['capacity']['why']}",
-        f"energy: {text(found['energy']['kwh'])} kWh ({found['energy']['how']})",
+        f"energy: {_digits(found['energy']['kwh'])} kWh ({found['energy']['how']})",
     ]
 
 

@@ -14,7 +14,7 @@ from rollout.study.table import NO_COST, as_csv
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-WIDTH, LEFT, ROW = 720.0, 190.0, 34.0
+WIDTH, LEFT, RIGHT, ROW = 720.0, 190.0, 44.0, 34.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def plot(
     top = most or max((v for row in rows for v in row[values]), default=1.0) * 1.15 or 1.0
 
     def x(value: float) -> float:
-        return round(LEFT + (WIDTH - LEFT - 20) * max(0.0, min(value, top)) / top, 1)
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * max(0.0, min(value, top)) / top, 1)
 
     lines = []
     for index, row in enumerate(rows):

@@ -124,8 +124,10 @@ def _against(row: Mapping[str, Any], base: Mapping[str, Any] | None) -> str:
         return "not compared: the target was not reached, or a run had no outcome"
     ratio = row["cost_per_outcome"] / base["cost_per_outcome"]
     apart = abs(row["cost_per_outcome"] - base["cost_per_outcome"])
-    noise = (row["cost_spread"] or 0.0) + (base["cost_spread"] or 0.0)
-    return f"{ratio:.2f} times the base's cost{', within noise' if apart <= noise else ''}"
+    told = f"{ratio:.2f} times the base's cost"
+    if row["cost_spread"] is None or base["cost_spread"] is None:
+        return f"{told}, by one seed: whether that is noise cannot be said"
+    return f"{told}{', within noise' if apart <= row['cost_spread'] + base['cost_spread'] else ''}"
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -232,6 +232,8 @@ def test_a_difference_within_the_spread_is_called_noise() -> None:
 
     assert table(PLAN, near, [])["rows"][1]["against_base"].endswith("within noise")
     assert table(PLAN, far, [])["rows"][1]["against_base"] == "3.00 times the base's cost"
+    once = [far[0], far[3]]
+    assert "by one seed: whether that is noise cannot be said" in table(PLAN, once, [])["rows"][1]["against_base"]
 
 
 def test_the_unit_is_gpu_hours_only_where_every_run_held_gpus() -> None:
