@@ -250,12 +250,23 @@ async def behind_others(rolled: Any, *, seconds: float) -> AsyncIterator[Any]:
 
     rolled.slots = 1
     rolled.change(groups=1, sync=SyncRule(groups=1), group_rule=GroupRule(size=2, keep_flat=True), retries=0)
-    async with rolled.ticking(4), rolled.open() as loop, asyncio.TaskGroup() as group:
+    async with rolled.ticking(2), rolled.open() as loop, asyncio.TaskGroup() as group:
         group.create_task(others())
         yield loop
 
 
 async def test_a_trajectorys_time_is_its_own_and_not_that_of_the_lines_it_waits_in(rolled: Any) -> None:
+    rolled.answers = lambda task, member, attempt: (FAIL if member else SOLVE, "done")
+    rolled.bounds = replace(rolled.bounds, trajectory_s=2500)
+    async with behind_others(rolled, seconds=2600) as loop:
+        assert await loop.next_batch() is not None
+
+    waited = rolled.journal().trajectories["run-0-0"]
+    assert (waited.termination, waited.reward) == (Termination.FINAL, 1.0)
+    assert waited.model_s > 2500
+
+
+async def test_a_trajectory_that_works_longer_than_it_may_keeps_its_real_reward(rolled: Any) -> None:
     async def slow(session: Any) -> None:
         if session.trajectory_id == "run-0-1":
             await rolled.clock.sleep(1300)
@@ -264,13 +275,10 @@ async def test_a_trajectorys_time_is_its_own_and_not_that_of_the_lines_it_waits_
     rolled.tool.limit_s = 5000.0
     rolled.answers = lambda task, member, attempt: (FAIL, SOLVE, FAIL, "done") if member else (SOLVE, "done")
     rolled.bounds = replace(rolled.bounds, trajectory_s=2500)
-    async with behind_others(rolled, seconds=2600) as loop:
+    async with behind_others(rolled, seconds=1) as loop:
         assert await loop.next_batch() is not None
 
-    records = rolled.journal().trajectories
-    waited, over = records["run-0-0"], records["run-0-1"]
-    assert (waited.termination, waited.reward) == (Termination.FINAL, 1.0)
-    assert waited.model_s > 2500
+    over = rolled.journal().trajectories["run-0-1"]
     assert (over.termination, over.failure, over.reward) == (Termination.TIME_LIMIT, Failure.VALID_HARD, 1.0)
     assert len(over.turns) == 2
 
