@@ -31,15 +31,16 @@ def write(summary: dict[str, Any], reports: Path) -> dict[str, Any]:
 
 
 def terminal(summary: Mapping[str, Any]) -> list[RenderableType]:
-    """Tables for a person."""
+    """Tables for a person. What a tool or a check said is text and no markup: it may hold brackets."""
     from rich.table import Table
+    from rich.text import Text
 
     states = Table(title=f"{summary['run']}: {summary['admitted']} trajectories admitted", title_justify="left")
     for column in ("state", "count", "reasons"):
         states.add_column(column)
     for state, count in summary["states"].items():
         reasons = "; ".join(f"{n} {why}" for why, n in summary["reasons"].get(state, {}).items())
-        states.add_row(state, str(count), reasons)
+        states.add_row(state, str(count), Text(reasons))
     cycle = Table(title="where the time went", title_justify="left")
     for column in ("stage", "service s", "in line s", "share"):
         cycle.add_column(column)
@@ -54,7 +55,7 @@ def terminal(summary: Mapping[str, Any]) -> list[RenderableType]:
     ]
     if summary["stopped"]:
         lines.insert(0, f"stopped early: {summary['stopped']}")
-    return [states, cycle, "\n".join(lines)]
+    return [states, cycle, Text("\n".join(lines))]
 
 
 def decisions_table(run: str, found: Sequence[Decision]) -> RenderableType:

@@ -11,14 +11,16 @@ if TYPE_CHECKING:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """One table; numbers with at most four digits behind the point, None as nothing."""
+    """One table; numbers with at most four digits behind the point, None as nothing. Cells are text and no markup: what a check or
+    a tool said may hold brackets."""
     from rich.table import Table
+    from rich.text import Text
 
     found = Table(title=title, title_justify="left")
     for index, column in enumerate(columns):
         found.add_column(column, justify="right" if rows and isinstance(rows[0][index], int | float) else "left")
     for row in rows:
-        found.add_row(*(text(value) for value in row))
+        found.add_row(*(Text(text(value)) for value in row))
     return found
 
 
@@ -74,6 +76,8 @@ def meter_tables(found: Mapping[str, Any]) -> list[RenderableType]:
 
 def map_tables(found: Mapping[str, Any]) -> list[RenderableType]:
     """A trajectory's spans, and the four answers."""
+    from rich.text import Text
+
     rows = [(s["at_s"], s["seconds"], s["kind"], s["what"], s["dependency"], s["owner"], s["limit"] or "") for s in found["spans"]]
     held, beside = found["answers"]["held_while_waiting"], found["answers"]["ran_beside_it"]
     ended, needed = found["answers"]["what_ended_it"], found["answers"]["needed_by_an_update"]
@@ -82,17 +86,17 @@ def map_tables(found: Mapping[str, Any]) -> list[RenderableType]:
     )
     ran = ", ".join(f"{kind} {text(s)} s" for kind, s in beside["seconds"].items())
     artifacts = ", ".join(f"{name}: {'there' if there else 'MISSING'}" for name, there in needed["artifacts"].items())
-    return [
-        table(
-            f"{found['trajectory']} ({found['task']}): {found['state']}",
-            ("at s", "takes s", "kind", "what", "dependency", "owner", "limit"),
-            rows,
-        ),
+    lines = [
         f"held while it waited: {waits}",
         f"a model slot while a tool worked: {text(held['model_slot_held_while_a_tool_worked_s'])} s",
         f"ran beside it, of {beside['trajectories']} others: {ran or 'nothing'}",
         f"ended by {ended['reason']} ({ended['class']}) {ended['detail']}",
         f"an update needs: {artifacts}; clearance: {needed['clearance']}; {needed['batch'] or 'in no batch'} {needed['reason']}",
+    ]
+    title = f"{found['trajectory']} ({found['task']}): {found['state']}"
+    return [
+        table(title, ("at s", "takes s", "kind", "what", "dependency", "owner", "limit"), rows),
+        *(Text(line) for line in lines),
     ]
 
 

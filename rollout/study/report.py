@@ -115,6 +115,8 @@ def write(found: Mapping[str, Any], folder: Path, *, machine: Mapping[str, Any])
 
 def terminal(found: Mapping[str, Any]) -> list[RenderableType]:
     """The table, its denominator, and every shortfall."""
+    from rich.text import Text
+
     rows = [
         (
             row["configuration"] + ("" if row["compliant"] else " *"),
@@ -130,7 +132,7 @@ def terminal(found: Mapping[str, Any]) -> list[RenderableType]:
     changes = [_change(row) for row in found["rows"] if row["changed"]]
     short = [f"* rule {s['rule']} {s['configuration']}: {s['why']}" for s in found["shortfalls"]]
     lines = [told, *changes, *(short or ["compliant with the protocol"])]
-    return [rich_table(f"{found['study']}: cost in {found['unit']}", columns, rows), "\n".join(lines)]
+    return [rich_table(f"{found['study']}: cost in {found['unit']}", columns, rows), Text("\n".join(lines))]
 
 
 def _change(row: Mapping[str, Any]) -> str:

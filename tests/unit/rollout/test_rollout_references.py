@@ -12,8 +12,10 @@ from rollout.batches import SyncRule
 from rollout.command import app
 from rollout.engines.scripts import call
 from rollout.groups import GroupRule
+from rollout.meters.shown import table
 from rollout.references.audit import findings
 from rollout.references.reference import of_environment, of_file, replay
+from sandbox.cli.output import show
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import ResetMethod, ResetPolicy, TaskSpec
 from sandbox.testing import memory_environment
@@ -78,6 +80,13 @@ def test_what_comes_with_the_shipped_environments_covers_their_tasks() -> None:
         known = of_environment(environment, tasks)
         assert len(known) == len(tasks) > 0
         assert all(known.values())
+
+
+def test_what_a_check_said_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Brackets are markup to the terminal's library, and those of a path an error."""
+    show(table("to look at", ("why",), [("rows [/workspace] [red]",)]))
+
+    assert "rows [/workspace] [red]" in capsys.readouterr().out
 
 
 def test_an_environment_without_references_is_said_without_a_pool(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
