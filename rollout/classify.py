@@ -46,6 +46,13 @@ def classify(actions: Sequence[Action], signs: Signs) -> tuple[Termination, str]
     return None
 
 
+def unanswered(actions: Sequence[Action]) -> Action | None:
+    """Return an act to which its tool gave no answer, nor any after it: what a trajectory that ended there would have come to is
+    not known."""
+    last = {action.tool: action for action in actions if not action.malformed}
+    return next((action for action in last.values() if action.error), None)
+
+
 def _last_run(actions: Sequence[Action], holds: Callable[[Action], bool]) -> int:
     count = 0
     for action in reversed(actions):

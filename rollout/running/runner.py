@@ -12,7 +12,7 @@ from typing import Any
 from rollout.admission.budgets import Budget, Spend
 from rollout.admission.limits import JUDGE, MODEL, SESSION, Limits
 from rollout.admission.remaining import Remaining
-from rollout.classify import Signs, classify
+from rollout.classify import Signs, classify, unanswered
 from rollout.deadline import deadline
 from rollout.engines.engine import ABORT, LENGTH, Completion, Engine, Request, check_ids
 from rollout.errors import EngineLost, RequestInvalid, Saturated
@@ -191,6 +191,10 @@ class Runner:
         if not draft.tokens:
             draft.prompt(self._parts.policy.first(draft.ticket.task, self._parts.tooling.specs))
         await self._guarded(draft, self._turns(session, draft, branch))
+        if draft.failure.has_reward and (lost := unanswered(draft.actions)) is not None:
+            draft.end(
+                Termination.DEAD_TOOL, f"it ended ({draft.termination}) after an act without an answer of {lost.tool}: {lost.error}"
+            )
         if self._parts.memory:
             draft.memory_peak_mb = await self._memory(session)
         if self._parts.leave is not None and draft.failure.has_reward:

@@ -478,6 +478,23 @@ async def test_a_tool_that_faults_is_asked_again_from_the_retry_budget_alone(rol
     exact(rolled)
 
 
+async def test_an_act_that_got_no_answer_before_the_policy_ended_is_no_failure_of_the_policy(rolled: Any) -> None:
+    async def down(session: Any) -> None:
+        if session.trajectory_id in ("run-0-0", "run-0-1"):
+            raise ToolFault("503")
+
+    rolled.tool.wait = down
+    rolled.change(groups=2, sync=SyncRule(groups=1), retries=0, group_rule=GroupRule(size=2, keep_flat=True))
+    rolled.answers = lambda task, member, attempt: (SOLVE, "I have done it")
+    batches = await rolled.run()
+
+    assert [batch.groups for batch in batches] == [("run-1",)]
+    record = rolled.journal().trajectories["run-0-0"]
+    assert (record.termination, record.failure, record.reward) == (Termination.DEAD_TOOL, Failure.INFRA, None)
+    assert "(final) after an act without an answer of do: 503" in record.detail
+    assert exact(rolled) == {"accepted": 2, "failed": 2}
+
+
 async def test_a_fault_of_a_plug_in_ends_its_trajectory_and_no_other(rolled: Any) -> None:
     async def broken(session: Any) -> None:
         if session.trajectory_id == "run-0-0":
