@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from playwright.async_api import Error as PlaywrightError
 
 from sandbox.errors import InstanceLost, StaleGeneration
 from sandbox.runtimes.group.tree_walls import leave_marks, marks_seen
@@ -96,6 +97,10 @@ async def one(house: Any, mark: str) -> tuple[str, list[str]]:
     try:
         return await used(house, session, mark)
     except (InstanceLost, StaleGeneration):
+        return session.trajectory_id, ["lost"]
+    except PlaywrightError as error:
+        if "has been closed" not in error.message:
+            raise
         return session.trajectory_id, ["lost"]
 
 
