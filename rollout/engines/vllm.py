@@ -198,9 +198,9 @@ class VllmEngine:
         try:
             self._checksum = await self._sum()
             await self._engine.update_weight_version(str(version))
-        except BaseException:
-            self._broken = f"the engine has the weights of version {version} and does not take their name"
-            raise
+        except Exception as error:  # whatever vLLM raised
+            self._broken = f"the engine has the weights of version {version} and does not take their name: {error}"
+            raise EngineLost(self._broken) from error
         self._weights = weights
         self._known[str(version)] = self.version = version
 
