@@ -20,6 +20,7 @@ from sandbox.model import Depth, ResetMethod, Verdict
 log = logging.getLogger(__name__)
 Say = Callable[[str], None]
 _SHOWN = 3
+GIVE_UP = 3  # starts in a row that fail: then it is the machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,11 +158,19 @@ async def survey(
     idle = frozenset(differences(await trial.read(Depth.DEEP)))
     noise = idle | await _noise(trial)
     outcomes: list[Outcome] = []
-    fresh = False
+    fresh, failures = False, 0
     for number, candidate in enumerate(chosen, 1):
         say(f"score: {number} of {len(chosen)}, {candidate.name}")
-        if not fresh:
-            await trial.renew()
+        try:
+            if not fresh:
+                await trial.renew()
+        except (AutoclaveError, OSError, TimeoutError) as error:  # what was measured until now is not thrown away for one of them
+            failures += 1
+            if failures == GIVE_UP:
+                raise
+            outcomes.append(replace(declared(candidate), refused=f"no fresh state for it: {_said(error)}"))
+            continue
+        failures = 0
         outcomes.append(await _one(trial, candidate, noise, before=noise if fresh else idle))
         fresh = trial.method.replaces and not outcomes[-1].left and not outcomes[-1].refused
     return ProbeScore(
@@ -228,13 +237,16 @@ async def _seen(trial: Trial, shows: str, outcome: Outcome, before: frozenset[st
         except InstanceLost as error:  # it ended the instance, which nobody can overlook
             return replace(outcome, seen=depth, fields=(error.message.splitlines()[0][:160],))
         except (AutoclaveError, OSError, TimeoutError) as error:  # no answer is none in the probes' favour
-            said = " ".join(f"{type(error).__name__}: {error}".split())[:160]
-            return replace(outcome, refused=f"planted, but it could not be looked at: {said}")
+            return replace(outcome, refused=f"planted, but it could not be looked at: {_said(error)}")
         found = {name for name in _beside(differences(verdict), before) if fnmatchcase(_field(name), shows)}
         if found:
             probes = tuple(sorted({re.split("[/:]", name, maxsplit=1)[0] for name in found}))
             return replace(outcome, seen=depth, probes=probes, fields=tuple(sorted(found)[:_SHOWN]))
     return outcome
+
+
+def _said(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:160]
 
 
 def _beside(found: set[str], before: frozenset[str]) -> set[str]:

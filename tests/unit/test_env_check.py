@@ -166,6 +166,28 @@ async def test_a_leak_that_could_not_be_looked_at_is_not_seen(tmp_path: Path) ->
     assert "no engine answers" in score.as_json()["refused"]["orders-edited"]
 
 
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_start_that_fails_costs_one_leak_and_a_machine_that_fails_ends_it(tmp_path: Path, times: int) -> None:
+    made = environment(ORDERS, ALIAS, DEEP, method=ResetMethod.HOOK)
+    runtime = MemoryRuntime(MemoryStorage())
+
+    def say(text: str) -> None:
+        if "score: 1 of" in text:
+            runtime.faults.fail("start", OSError("no space"), times=times)
+
+    async with open_ledger(tmp_path / "ledger.sqlite", durability="normal", clock=SystemClock()) as ledger:
+        start = await baseline(made, runtime, ledger)
+        async with Trial.open(made, runtime, start) as trial:
+            if times == 3:
+                with pytest.raises(OSError, match="no space"):
+                    await survey(trial, own(made.spec.destructive), inapplicable={}, say=say)
+                return
+            score = await survey(trial, own(made.spec.destructive), inapplicable={}, say=say)
+
+    assert (score.planted, score.caught) == (2, 2)
+    assert "no space" in score.as_json()["refused"]["orders-edited"]
+
+
 async def test_a_process_that_outlives_the_reset_is_found_as_a_pool_finds_it(tmp_path: Path) -> None:
     stubborn = {ResetMethod.CLEAN: ["process/stubborn"], ResetMethod.RESTORE: ["process/stubborn"]}
     made = environment(DestructiveAction(name="stubborn", argv=("spawn", "stubborn")))
