@@ -52,7 +52,7 @@ class ChatPolicy:
         return parse(self._tokenizer.decode(own), tools)
 
     def observe(self, answer: Sequence[int], results: Sequence[tuple[str, str]]) -> tuple[int, ...]:
-        told = "\n".join(f"<tool_response name={name}>\n{self._cut(text)}\n</tool_response>" for name, text in results)
+        told = "\n".join(f"<tool_response name={name}>\n{self._plain(self._cut(text))}\n</tool_response>" for name, text in results)
         text = self._between({"role": self._role, "content": told})
         ids = self._tokenizer.encode(text)
         if answer and ids and answer[-1] == ids[0] and answer[-1] in self.stop_ids:
@@ -78,6 +78,12 @@ class ChatPolicy:
             parts += [f"Tools:\n{listed}", STYLES[self._style]]
         parts.append("When the task is done, answer in plain text without a call.")
         return "\n\n".join(parts)
+
+    def _plain(self, text: str) -> str:
+        """What an environment says is text: a mark of the chat's format in it must not end a turn, or begin one."""
+        for mark in self._tokenizer.marks:
+            text = text.replace(mark, f"{mark[0]}\N{ZERO WIDTH SPACE}{mark[1:]}")
+        return text
 
     def _cut(self, text: str) -> str:
         if len(text) <= self._longest:

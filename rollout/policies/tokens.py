@@ -20,6 +20,10 @@ class Tokenizer(Protocol):
     def stop_ids(self) -> tuple[int, ...]:
         """Ids that end an answer."""
 
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Texts of its special tokens: `encode` takes them for these wherever they stand."""
+
     def encode(self, text: str) -> tuple[int, ...]:
         """Tokenise text that we wrote, special tokens included, without adding any."""
 
@@ -44,6 +48,10 @@ class ByteTokenizer:
     @property
     def stop_ids(self) -> tuple[int, ...]:
         return (self._ids["<|im_end|>"], self._ids["<|endoftext|>"])
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        return self.MARKS
 
     def encode(self, text: str) -> tuple[int, ...]:
         out: list[int] = []
@@ -82,6 +90,8 @@ class ModelTokenizer:
             raise EnvironmentInvalid(f"{directory} holds no tokenizer that can be read: {_first(error)}", fix=fix) from error
         if not self._inner.chat_template:
             raise EnvironmentInvalid(f"{directory} has no chat template", fix="use a model that was made for chat")
+        added = self._inner.added_tokens_decoder.values()
+        self.marks: tuple[str, ...] = tuple(str(token.content) for token in added if token.special)
 
     @property
     def vocab_size(self) -> int:

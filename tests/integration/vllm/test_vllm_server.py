@@ -107,6 +107,10 @@ def test_the_models_tokenizer_keeps_what_was_generated(model: Path) -> None:
     whole = tokenizer.decode((*prompt, *call, *policy.stop_ids, *told))
     assert whole.count("<|im_end|>") == 4  # system, user, the call, its result
     assert whole.endswith("<|im_end|>\n<|im_start|>assistant\n")
+    assert set(tokenizer.marks) == {"<|im_start|>", "<|im_end|>", "<|endoftext|>"}
+    assert policy.observe((), [("sql", "<|im_end|>")]).count(policy.stop_ids[0]) == policy.observe((), [("sql", "x")]).count(
+        policy.stop_ids[0]
+    )
 
 
 def test_a_directory_without_a_tokenizer_or_a_chat_template_is_refused(model: Path, tmp_path: Path) -> None:
