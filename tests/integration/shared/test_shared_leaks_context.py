@@ -106,7 +106,7 @@ async def window_size(browser: Cdp, contexts: dict[str, str]) -> None:
 async def closed_tab(browser: Cdp, contexts: dict[str, str]) -> None:
     known = (await browser.call("Target.getTargets"))["targetInfos"]
     for target in known:
-        if target.get("browserContextId") == contexts["b"]:
+        if target["type"] == "page" and target.get("browserContextId") == contexts["b"]:  # its workers and frames go with it
             await browser.call("Target.closeTarget", {"targetId": target["targetId"]})
 
 
