@@ -19,6 +19,7 @@ from sandbox.resources.browser.cdp import Cdp
 OWN = "(own) "
 _COMMONS_S = 120.0  # its page may have to be opened first
 _CHANGING_S = 20.0  # a context that waits for the next part is being opened; below the limit of a probe
+_LEAVING_S = 10.0  # the targets of a context that went are gone within a second, and later on a busy machine
 _SETTLE_S = 5.0  # what was asked one after another belongs together
 
 
@@ -32,9 +33,7 @@ async def read_shared(browser: Cdp, sharing: Sharing) -> dict[str, str]:
     version = await browser.call("Browser.getVersion")
     fields = {"browser": str(version.get("product", "")), "user agent": str(version.get("userAgent", ""))}
     known = await browser.call("Relay.parts")
-    targets = (await browser.call("Target.getTargets", {"filter": [{}]}))["targetInfos"]
-    contexts = (await browser.call("Target.getBrowserContexts"))["browserContextIds"]
-    default = [t for t in targets if t.get("browserContextId") not in contexts]
+    targets, contexts, default = await _settled(browser)
     fields |= target_fields(default)
     fields |= await window_fields(browser, default)
     fields |= cookie_fields((await browser.call("Storage.getCookies"))["cookies"])
@@ -43,6 +42,30 @@ async def read_shared(browser: Cdp, sharing: Sharing) -> dict[str, str]:
     if sharing.own is None:
         return fields | {"contexts of nobody": await _of_nobody(browser, sharing)}
     return fields | await _own(browser, sharing.own, known, targets, contexts)
+
+
+async def _settled(browser: Cdp) -> tuple[list[Mapping[str, Any]], Collection[str], list[Mapping[str, Any]]]:
+    """Return all targets, the contexts, and the targets of no context but the browser's own.
+
+    A context that goes leaves its list first and takes its targets with it a little later, the popups of its windows last. Those
+    that were of no context at the first look and still are when time is up count as the browser's own; later ones are the ends of
+    other parts.
+    """
+    loop = asyncio.get_running_loop()
+    until, leaving = loop.time() + _LEAVING_S, None
+    while True:
+        targets = (await browser.call("Target.getTargets", {"filter": [{}]}))["targetInfos"]
+        found = await browser.call("Target.getBrowserContexts")
+        contexts, own = found["browserContextIds"], found.get("defaultBrowserContextId")
+        outside = {t["targetId"]: t for t in targets if t.get("browserContextId") not in contexts}
+        default = [t for t in outside.values() if t.get("browserContextId") == own]
+        if own is None:  # an older browser does not say which is its own
+            return targets, contexts, list(outside.values())
+        homeless = {name for name, target in outside.items() if target.get("browserContextId") != own}
+        leaving = homeless if leaving is None else leaving & homeless
+        if not leaving or loop.time() > until:
+            return targets, contexts, default + [outside[name] for name in leaving]
+        await asyncio.sleep(0.05)
 
 
 async def _own(
