@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from collections import defaultdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def test_64_trajectories_of_a_real_model_with_a_leaky_reset_among_them(smollm: P
         if outcome.batch:
             batches[outcome.batch].add(trajectory)
     assert told["batches"] == len(batches) >= 2
-    assert planted.isdisjoint(*batches.values())
+    assert planted.isdisjoint(chain.from_iterable(batches.values()))
     assert told["slot_held_during_tool_wait_s"] == 0
     for record in records.trajectories.values():
         assert record.generated > 0 or record.reward is None
