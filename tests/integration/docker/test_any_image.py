@@ -404,7 +404,8 @@ def test_a_capability_that_leads_out_is_refused() -> None:
 @pytest.mark.slow
 async def test_a_pool_of_any_image(settings: Settings, nothing_left: None, redis_image: str) -> None:
     chosen = replace(settings, runtime="docker")
-    async with Pool.open([cache(redis_image)], size=2, settings=chosen) as pool:
+    # Without the probe that reads what is held in memory: a fork begins with other contents than golden, and would not pass it.
+    async with Pool.open([cache(redis_image, probes=[])], size=2, settings=chosen) as pool:
         async with pool.session("cache", wait=300) as session:
             assert await ask(session.endpoint("cache"), "SET greeting changed") == "+OK"
             async with await session.fork(await session.snapshot(), wait=300) as child:
