@@ -55,30 +55,27 @@ class EnvironmentInvalid(AutoclaveError):
         return "\n  ".join((super().__str__(), *self.problems))
 
 
-class BaselineUnstable(AutoclaveError):
+class _NamesFields(AutoclaveError):
+    """An error that lists `probe/field` names, one a line."""
+
+    def __init__(self, message: str, *, fields: tuple[str, ...] = (), fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.fields = fields
+
+    def __str__(self) -> str:
+        return "\n  ".join((super().__str__(), *self.fields))
+
+
+class BaselineUnstable(_NamesFields):
     """Two fresh instances disagree. `fields` names each `probe/field` with both values."""
 
     exit_code = 1
 
-    def __init__(self, message: str, *, fields: tuple[str, ...] = (), fix: str = "") -> None:
-        super().__init__(message, fix=fix)
-        self.fields = fields
 
-    def __str__(self) -> str:
-        return "\n  ".join((super().__str__(), *self.fields))
-
-
-class BaselineRefused(AutoclaveError):
+class BaselineRefused(_NamesFields):
     """Nobody accepted a new baseline: the one before it stays. `fields` names what differs between them, the first of it."""
 
     exit_code = 1
-
-    def __init__(self, message: str, *, fields: tuple[str, ...] = (), fix: str = "") -> None:
-        super().__init__(message, fix=fix)
-        self.fields = fields
-
-    def __str__(self) -> str:
-        return "\n  ".join((super().__str__(), *self.fields))
 
 
 class BaselineMissing(AutoclaveError):

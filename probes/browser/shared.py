@@ -58,13 +58,12 @@ async def _settled(browser: Cdp) -> tuple[list[Mapping[str, Any]], Collection[st
         found = await browser.call("Target.getBrowserContexts")
         contexts, own = found["browserContextIds"], found.get("defaultBrowserContextId")
         outside = {t["targetId"]: t for t in targets if t.get("browserContextId") not in contexts}
-        default = [t for t in outside.values() if t.get("browserContextId") == own]
         if own is None:  # an older browser does not say which is its own
             return targets, contexts, list(outside.values())
         homeless = {name for name, target in outside.items() if target.get("browserContextId") != own}
         leaving = homeless if leaving is None else leaving & homeless
         if not leaving or loop.time() > until:
-            return targets, contexts, default + [outside[name] for name in leaving]
+            return targets, contexts, [outside[name] for name in outside if name in leaving or name not in homeless]
         await asyncio.sleep(0.05)
 
 

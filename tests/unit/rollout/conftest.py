@@ -26,6 +26,7 @@ from rollout.meters.events import Events
 from rollout.policies.chat import ChatPolicy
 from rollout.policies.policy import ToolSpec
 from rollout.policies.tokens import ByteTokenizer
+from rollout.record import Trajectory
 from rollout.running.board import Board
 from rollout.running.runner import Bounds, Parts
 from rollout.running.tooling import Tooling, dependency
@@ -223,6 +224,18 @@ class Rollout:
 
     def journal(self) -> Contents:
         return read(self.home / "trajectories.jsonl")
+
+
+@pytest.fixture
+def bare() -> Callable[..., Trajectory]:
+    """Makes a trajectory of what every one has; `task` is its group's name unless it is given."""
+
+    def make(name: str, *, group: str, task: str = "", **more: Any) -> Trajectory:
+        return Trajectory(
+            id=name, run="run", group=group, member=0, attempt=0, environment="e", task=task or group, family="f", **more
+        )
+
+    return make
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -178,20 +179,15 @@ async def test_the_map_answers_four_questions(rolled: Any) -> None:
         trajectory_map(evidence, "nobody")
 
 
-def test_the_path_goes_through_the_update_that_let_a_group_begin() -> None:
+def test_the_path_goes_through_the_update_that_let_a_group_begin(bare: Callable[..., Trajectory]) -> None:
     """`g2` may begin only when the first batch is learned from; the second batch waits for it. By hand: a 0-5, its batch 5-6, the
     update 6-16, the publication 16-20, c 20-30, the second batch 30-31."""
     took = {"a": ("g0", 0.0, 5.0), "b": ("g1", 0.0, 3.0), "c": ("g2", 20.0, 10.0)}
     records = {
-        name: Trajectory(
-            id=name,
-            run="run",
+        name: bare(
+            name,
             group=group,
-            member=0,
-            attempt=0,
-            environment="e",
             task="t",
-            family="f",
             turns=(Turn(start=0, end=0, finish="stop", service_s=seconds),),
             began=start,
             duration_s=seconds,

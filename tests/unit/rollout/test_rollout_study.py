@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -301,7 +301,7 @@ def test_a_file_that_is_no_study_is_refused_with_every_problem(tmp_path: Path) -
         read(path)
 
 
-def test_signal_is_counted_in_what_an_update_took_and_not_in_scouts_or_quarantined_ones() -> None:
+def test_signal_is_counted_in_what_an_update_took_and_not_in_scouts_or_quarantined_ones(bare: Callable[..., Trajectory]) -> None:
     """Five groups with unequal rewards: shipped, stale, of scouts, one whose success was contaminated, and one that is flat."""
     rows = [
         ("shipped", State.ACCEPTED, "train", (1.0, 0.0)),
@@ -316,26 +316,11 @@ def test_signal_is_counted_in_what_an_update_took_and_not_in_scouts_or_quarantin
     for group, state, purpose, rewards in rows:
         for reward in rewards:
             name = f"{group}-{len(records)}"
-            records[name] = trajectory(name, group=group, reward=reward, purpose=purpose)
+            records[name] = bare(name, group=group, reward=reward, extra={"purpose": purpose})
             outcomes[name] = Outcome(trajectory=name, state=state)
 
     assert signal_of(records, outcomes) == (2, 4)  # shipped and stale, of those with dirty and flat
     assert signal_of(records, outcomes, among=USED) == (1, 2)
-
-
-def trajectory(name: str, *, group: str, reward: float, purpose: str) -> Trajectory:
-    return Trajectory(
-        id=name,
-        run="run",
-        group=group,
-        member=0,
-        attempt=0,
-        environment="e",
-        task=group,
-        family="f",
-        reward=reward,
-        extra={"purpose": purpose},
-    )
 
 
 class Changeable(MemoryEnvironment):
