@@ -13,6 +13,7 @@ from rollout.batches import Batch
 from rollout.errors import EngineLost, NotLearnable, RolloutStopped
 from rollout.learner.learner import Learner
 from rollout.loop import RolloutLoop
+from sandbox.aio import in_thread
 
 log = logging.getLogger(__name__)
 FAILED_PUBLICATIONS = 3  # in a row, until the run ends
@@ -67,6 +68,8 @@ async def _update(loop: RolloutLoop, learner: Learner, batch: Batch, driven: Dri
     name = f"{batch.id}-update"
     took = [b for b in batch.recorded if update.off_policy or b != batch.off_policy_id]
     await loop.parts.pool.record_update(name, batches=took, checkpoint=update.checkpoint)
+    if update.recorded is not None:
+        await in_thread(update.recorded)
     loop.books.events.note("update", update=name, batch=batch.id, began=began, publish=update.publish, metrics=dict(update.metrics))
     driven.updates.append(name)
     driven.metrics.append({"update": name, "reward": _mean_reward(batch), **update.metrics})

@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -96,9 +97,10 @@ class Grpo:
         self._load()
         for _ in range(self.rule.epochs):
             metrics.update(self._step(batch.id, samples))
-        weights = self._save(batch.id)
+        draft, path = self._save(batch.id), self._folder / batch.id
         metrics |= {"learned": 1.0}
-        return Update(publish=True, weights=weights, checkpoint=str(weights), off_policy=False, metrics=metrics)
+        keep = partial(self._keep, draft, path)
+        return Update(publish=True, weights=path, checkpoint=str(path), off_policy=False, recorded=keep, metrics=metrics)
 
     def _step(self, batch: str, samples: Sequence[Sample]) -> dict[str, float]:
         """One optimiser step over all samples; the loss of each is divided by the tokens of all, so that lengths count equally.
@@ -176,19 +178,22 @@ class Grpo:
         return read(str(self._base), dtype=self._torch.float32).to(self._device).eval()
 
     def _save(self, name: str) -> Path:
-        """Write a directory like the one that the run began with, in its dtype; it has its name once it is whole."""
-        path, draft = self._folder / name, self._folder / f".{name}"
+        """Write a directory like the one that the run began with, in its dtype."""
+        draft = self._folder / f".{name}"
         draft.mkdir(parents=True)
         dtype = getattr(self._torch, dtype_of(self._base) or "float32")
         state = {key: value.to(dtype) for key, value in self._model.state_dict().items()}
         self._model.save_pretrained(str(draft), state_dict=state)
         for file in _besides_weights(self._base):
             shutil.copy2(file, draft / file.name)
+        return draft
+
+    def _keep(self, draft: Path, path: Path) -> None:
+        """Give the checkpoint its name: it is whole, and the ledger knows which update is in it."""
         draft.rename(path)
         self._saved.append(path)
         while len(self._saved) > self.rule.keep:
             shutil.rmtree(self._saved.pop(0))
-        return path
 
 
 def _trained(sample: Sample) -> list[int]:

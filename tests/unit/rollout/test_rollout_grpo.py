@@ -17,6 +17,7 @@ from rollout.engines.weights import fits, shapes_of
 from rollout.errors import EngineLost, NotLearnable
 from rollout.groups import advantages
 from rollout.learner.grpo import Grpo, GrpoRule
+from rollout.learner.learner import Update
 from rollout.learner.loss import Clip, clipped, kl, logprobs_at, policy_loss
 from rollout.record import CONTEXT, Trajectory
 
@@ -55,6 +56,14 @@ def probabilities(torch: Any, model: Path, tokens: tuple[int, ...]) -> Any:
     with torch.no_grad():
         logits = held(torch.tensor([tokens])).logits[0]
     return logprobs_at(logits[:-1], torch.tensor(tokens[1:]), 1.0)
+
+
+async def updated(learner: Grpo, given: Batch) -> Update:
+    """Make an update that the ledger then records."""
+    update = await learner.update(given)
+    if update.recorded is not None:
+        update.recorded()
+    return update
 
 
 def sample(
@@ -129,11 +138,12 @@ async def test_an_update_makes_the_better_likelier_and_leaves_a_model_that_can_b
     before = [probabilities(torch, model, each)[1:].sum() for each in (good, bad)]
     learner = Grpo(model, folder=tmp_path / "checkpoints", rule=GrpoRule(learning_rate=1e-3))
 
-    update = await learner.update(
+    update = await updated(
+        learner,
         batch(
             sample("g", good, mask, probabilities(torch, model, good), 0.5),
             sample("b", bad, mask, probabilities(torch, model, bad), -0.5),
-        )
+        ),
     )
 
     assert update.publish
@@ -155,7 +165,7 @@ async def test_only_masked_tokens_are_trained(torch: Any, model: Path, tmp_path:
     found = []
     for n, tokens in enumerate((first, second)):
         learner = Grpo(model, folder=tmp_path / str(n), rule=GrpoRule(learning_rate=1e-3))
-        update = await learner.update(batch(sample("s", tokens, mask, probabilities(torch, model, tokens), 1.0)))
+        update = await updated(learner, batch(sample("s", tokens, mask, probabilities(torch, model, tokens), 1.0)))
         assert update.weights is not None
         assert update.metrics["tokens"] == 2
         found.append((update.weights / "model.safetensors").read_bytes())
@@ -221,8 +231,21 @@ async def test_the_last_checkpoints_stay(torch: Any, model: Path, tmp_path: Path
     learner = Grpo(model, folder=tmp_path / "checkpoints", rule=GrpoRule(keep=2))
     told = probabilities(torch, model, tokens)
     for n in range(3):
-        await learner.update(batch(sample("s", tokens, mask, told, 1.0), name=f"b{n}"))
+        await updated(learner, batch(sample("s", tokens, mask, told, 1.0), name=f"b{n}"))
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["b1", "b2"]
+
+
+async def test_a_checkpoint_has_its_name_when_its_update_is_recorded(torch: Any, model: Path, tmp_path: Path) -> None:
+    tokens, mask = (1, 2, 3), (0, 1, 1)
+    learner = Grpo(model, folder=tmp_path / "checkpoints")
+
+    update = await learner.update(batch(sample("s", tokens, mask, probabilities(torch, model, tokens), 1.0), name="b0"))
+
+    assert update.weights is not None
+    assert not update.weights.exists()
+    assert update.recorded is not None
+    update.recorded()
+    fits(update.weights, shapes_of(model))
 
 
 def test_weights_that_do_not_fit_are_named(torch: Any, model: Path, tmp_path: Path) -> None:

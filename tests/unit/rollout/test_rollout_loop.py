@@ -20,6 +20,7 @@ from rollout.record import CONTEXT
 from rollout.terms import Failure, Late, State, Termination
 from sandbox.aio import poll
 from sandbox.model import CheckPolicy, ClearanceState, Depth, ResetMethod, ResetPolicy
+from sandbox.pool import Pool
 from sandbox.testing import memory_environment
 
 SOLVE, FAIL, LEAK = (
@@ -359,6 +360,28 @@ async def test_a_tool_wait_leaves_the_model_to_others(rolled: Any) -> None:
         assert second is not None
         assert second.groups == ("run-0",)
     assert loop.parts.limits.slot_held_during_tool_wait_s == 0
+
+
+async def test_a_checkpoint_gets_its_name_after_the_ledger_has_its_update(rolled: Any) -> None:
+    """What a recall cannot name must not lie there to be used, should the run be killed between the two."""
+    order: list[str] = []
+
+    async def recording(name: str, **given: Any) -> None:
+        await Pool.record_update(rolled.pool, name, **given)
+        order.append(f"{given['checkpoint']} recorded")
+
+    class Saving(Stepping):
+        async def update(self, batch: Batch) -> Update:
+            update = await super().update(batch)
+            return replace(update, recorded=lambda: order.append(f"{update.checkpoint} named"))
+
+    rolled.change(groups=2, sync=SyncRule(groups=1))
+    async with rolled.ticking(), rolled.open() as loop:
+        rolled.pool.record_update = recording
+        await drive(loop, Saving())
+
+    saved = [f"run-batch-{n}-checkpoint" for n in (1, 2)]
+    assert order == [f"{each} {what}" for each in saved for what in ("recorded", "named")]
 
 
 async def test_an_update_that_took_late_samples_is_recorded_with_their_batch(rolled: Any) -> None:
