@@ -95,7 +95,7 @@ class ContainerProbe:
 
     def _listing(self, lines: Mapping[str, str], *, top: str = "") -> str:
         kept = {path: text for path, text in lines.items() if not self._skip(path if not top else f"{top}/{path}")}
-        return listing({name_of(path.lstrip("/")): name_of(text) for path, text in kept.items()})
+        return listing({name_of(path.lstrip("/") or "."): name_of(text) for path, text in kept.items()})
 
     def _skip(self, path: str) -> bool:
         names = path.split("/")

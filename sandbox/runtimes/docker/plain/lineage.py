@@ -34,6 +34,7 @@ class Lineage:
         self.container = ""
         self.proof: IdentityProof | None = None
         self.upper: Path | None = None  # its writable layer on the disk, where that is on this machine
+        self.lower: tuple[Path, ...] = ()  # and those of its image
         self.started_at = ""
         self.bounds: Mapping[str, str] = {}  # what holds them, where that was read back
         self.reach: Reach | None = None
@@ -63,7 +64,8 @@ class Lineage:
         """It is confined as asked, and every volume is one of ours, so that none is forgotten when the container goes."""
         found = await containers.inspect(self.engine, self.container)
         confined.check_described(found, asked)
-        self.upper = layer.upper(found) if self.engine.beside else None
+        if self.engine.beside:
+            self.upper, self.lower = layer.upper(found), layer.lower(found)
         ours = set(self.volume_names.values())
         strange = [m["Destination"] for m in found["Mounts"] if m["Type"] != "tmpfs" and m.get("Name") not in ours]
         if strange:
@@ -164,5 +166,7 @@ class Lineage:
         """Remove the container and its volumes. Idempotent. What could not be removed is tried again by `leftovers.settle`."""
         self.reach = None
         self.engine.doubtful_volumes.update(self.volume_names.values())  # before the container they cannot go
+        if not self.container and self.mark.name in self.engine.doubtful:
+            return  # it may yet come, with its volumes: asked now, the engine would say that there is none
         await containers.remove(self.engine, self.container or self.mark.name)
         await leftovers.remove_volumes(self.engine, self.volume_names.values())

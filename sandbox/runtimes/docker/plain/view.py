@@ -168,6 +168,12 @@ async def _errand(lineage: Lineage, config: Mapping[str, Any], mark: Mark, limit
         await run_shielded(containers.remove(engine, container))
 
 
+def kept_lines(text: str, hostname: str) -> str:
+    """The lines of one of the engine's own files, but those that name `hostname` (and its first part) alone."""
+    own = ([hostname], [hostname, hostname.partition(".")[0]]) if hostname else ()
+    return "; ".join(line for line in text.splitlines() if line.split()[1:] not in own)
+
+
 class PlainView:
     """Implements `sandbox.ports.container.ContainerView`."""
 
@@ -183,7 +189,8 @@ class PlainView:
         for pair in config.get("Env") or ():
             name, _, text = pair.partition("=")
             settings[f"env/{name}"] = text
-        settings |= await self._made_by_engine(str(config.get("Hostname") or ""))
+        alone = host.get("NetworkMode") == "none"
+        settings |= await self._made_by_engine("" if alone else str(config.get("Hostname") or ""))
         again = int(state["StartedAt"] != self._lineage.started_at)
         return ContainerState(
             status=str(state["Status"]),
@@ -195,17 +202,14 @@ class PlainView:
         )
 
     async def _made_by_engine(self, hostname: str) -> Mapping[str, str]:
-        """Files that the engine mounts into the container, one by one, so that its list of changed files lacks them. The line that
-        gives the container its own address is left out."""
+        """Files that the engine mounts into the container, one by one, so that its list of changed files lacks them. Where a
+        network gives the container an address, which is new each time, the line with it is left out."""
 
         def work(client: Any) -> dict[str, str]:
             return {path: files.text(client, self._lineage.container, path) for path in _MOUNTED}
 
         texts = await self._lineage.engine.call(work, doing="reading the engine's own files in a container")
-        return {
-            f"file{path}": "; ".join(line for line in text.splitlines() if line.split()[1:2] != [hostname])
-            for path, text in texts.items()
-        }
+        return {f"file{path}": kept_lines(text, hostname) for path, text in texts.items()}
 
     async def changes(self, *, contents: bool) -> Mapping[str, str]:
         container = self._lineage.container
@@ -215,7 +219,7 @@ class PlainView:
             found = {item["Path"]: _KINDS.get(item["Kind"], "changed") for item in listed}
             upper = self._lineage.upper
             if upper is not None:
-                found |= dict.fromkeys(set(layer.copied_up(upper)) - found.keys(), "changed")
+                found |= dict.fromkeys(set(layer.copied_up(upper, self._lineage.lower)) - found.keys(), "changed")
             if not contents:
                 return found
             there = [path for path, kind in found.items() if kind != "removed"]
