@@ -16,7 +16,7 @@ from sandbox.aio import poll
 from sandbox.resources.browser.relay import websocket
 from sandbox.resources.browser.relay.filtering import Denied, judge
 from sandbox.resources.browser.relay.parts import Part, Parts
-from sandbox.resources.browser.relay.sharing import Sharing
+from sandbox.resources.browser.relay.sharing import CallFailed, Sharing
 
 
 def judged(method: str, params: dict[str, Any] | None = None, *, session: bool = False) -> dict[str, Any]:
@@ -31,6 +31,8 @@ def judged(method: str, params: dict[str, Any] | None = None, *, session: bool =
         ("Target.createTarget", {"url": "http://a/", "browserContextId": "theirs"}, False),
         ("Target.createTarget", {"url": "file:///etc/passwd"}, False),
         ("Target.createTarget", {"url": "chrome://settings/"}, False),
+        ("Target.createTarget", {"url": "about:settings"}, False),
+        ("Page.navigate", {"url": "ABOUT:flags", "transitionType": "address_bar"}, True),
         ("Target.attachToTarget", {"targetId": "theirs", "flatten": True}, False),
         ("Target.attachToBrowserTarget", {}, False),
         ("Target.exposeDevToolsProtocol", {"targetId": "t1"}, False),
@@ -108,6 +110,7 @@ def test_what_a_page_needs_goes_on_as_it_is() -> None:
         ("Target.attachToTarget", {"targetId": "t1", "flatten": True}, False),
         ("Target.setAutoAttach", {"autoAttach": True}, False),
         ("Page.navigate", {"url": "http://a/"}, True),
+        ("Page.navigate", {"url": "about:blank#x"}, True),
         ("Runtime.evaluate", {"expression": "1"}, True),
         ("Emulation.setFocusEmulationEnabled", {"enabled": True}, True),
         ("DOM.setFileInputFiles", {"files": []}, True),
@@ -292,3 +295,60 @@ async def test_parts_that_are_made_side_by_side_leave_no_context_that_is_nobodys
         known = parts.known()
         assert browser.there == {*known["parts"].values(), known["spare"], known["commons"]}
         assert len(known["parts"]) == 4
+
+
+async def test_a_session_that_is_null_is_none(tmp_path: Path) -> None:
+    """What is for a page would else be asked of the whole browser: to hold every request of every context, say."""
+    parts = Parts(Contexts(), str(tmp_path))  # type: ignore[arg-type]
+    part = Part("ns_1", "secret", "mine", str(tmp_path))
+    for message in ({"id": 1, "method": "Fetch.enable", "sessionId": None}, {"id": 1, "method": "Fetch.enable"}):
+        with pytest.raises(Denied):
+            parts.judged(part, message)
+    assert parts.judged(part, {"id": 1, "method": "Fetch.enable", "sessionId": "page"})["method"] == "Fetch.enable"
+
+
+async def test_a_part_that_is_dropped_while_it_is_made_is_gone_afterwards(tmp_path: Path) -> None:
+    browser = Contexts()
+    parts = Parts(browser, str(tmp_path))  # type: ignore[arg-type]
+
+    async def begun() -> bool:
+        return bool(browser.there)
+
+    making = asyncio.ensure_future(parts.make("ns_1", "secret"))  # whoever asked for it has given up
+    assert await poll(begun, timeout=5)
+    await parts.drop("ns_1")
+    await making
+    assert parts.known()["parts"] == {}
+    assert not list(tmp_path.iterdir())
+
+
+async def test_a_part_that_is_made_and_dropped_twice_at_once_is_there_once(tmp_path: Path) -> None:
+    browser = Contexts()
+    parts = Parts(browser, str(tmp_path))  # type: ignore[arg-type]
+
+    async def quiet() -> bool:
+        return not parts.known()["changing"]
+
+    await asyncio.gather(parts.make("ns_1", "old"), parts.make("ns_1", "new"))
+    assert await poll(quiet, timeout=5, interval=0.001)
+    known = parts.known()
+    assert browser.there == {*known["parts"].values(), known["spare"], known["commons"]}
+    assert parts.find("ns_1", "new") is not None
+    await asyncio.gather(parts.drop("ns_1"), parts.drop("ns_1"))
+    assert parts.known()["parts"] == {}
+
+
+@pytest.mark.parametrize("refused", ["Browser.setPermission", "Target.createTarget", "Browser.setDownloadBehavior"])
+async def test_a_part_that_cannot_be_made_leaves_no_context_that_is_nobodys(tmp_path: Path, refused: str) -> None:
+    browser = Contexts()
+    parts = Parts(browser, str(tmp_path))  # type: ignore[arg-type]
+
+    async def call(method: str, params: dict[str, Any] | None = None, session: str | None = None) -> dict[str, Any]:
+        if method == refused and (params or {}).get("browserContextId") != parts.commons.context:
+            raise CallFailed(f"{method}: not now")
+        return await Contexts.call(browser, method, params, session)
+
+    browser.call = call  # type: ignore[method-assign]
+    with pytest.raises(CallFailed):
+        await parts.make("ns_1", "secret")
+    assert browser.there <= {parts.commons.context}

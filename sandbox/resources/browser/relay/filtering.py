@@ -6,6 +6,7 @@ version.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -46,7 +47,8 @@ _EMULATION = frozenset(
         "setUserAgentOverride", "setVirtualTimePolicy", "setVisibleSize",
     }
 )  # fmt: skip
-_SCHEMES = ("http:", "https:", "about:", "data:", "blob:")
+_SCHEMES = ("http:", "https:", "data:", "blob:")
+_BLANK = "about:blank"  # any other `about:` leads to the browser's own pages: its settings, its switches, its end
 # Keys that reach the clipboard: with Control or Meta; with those or Shift; and those that are named so.
 _CONTROL, _META, _SHIFT = 2, 4, 8
 _LETTERS, _INSERT, _DELETE = (67, 86, 88), 45, 46
@@ -94,7 +96,7 @@ def _no_clipboard(method: str, params: Params) -> None:
 
 def _narrowed(method: str, params: Params, downloads: str) -> Params:
     """Take away what names files and pages of the machine."""
-    if method in ("Page.navigate", "Target.createTarget") and not str(params.get("url", "")).lower().startswith(_SCHEMES):
+    if method in ("Page.navigate", "Target.createTarget") and not _of_the_web(str(params.get("url", "")).lower()):
         raise Denied("only pages of the web")
     if method in ("Browser.setDownloadBehavior", "Page.setDownloadBehavior"):
         params["downloadPath"] = downloads
@@ -107,6 +109,10 @@ def _narrowed(method: str, params: Params, downloads: str) -> Params:
     elif method == "Input.dispatchKeyEvent":
         _without_clipboard(params)
     return params
+
+
+def _of_the_web(url: str) -> bool:
+    return url.startswith(_SCHEMES) or re.split("[?#]", url, maxsplit=1)[0] == _BLANK
 
 
 def _without_clipboard(params: Params) -> None:

@@ -12,6 +12,7 @@ import hmac
 import os
 import shutil
 from collections.abc import Iterator
+from weakref import WeakValueDictionary
 
 from .commons import Commons
 from .filtering import Denied, judge
@@ -48,6 +49,8 @@ class Parts:
         self._guard = Guard(sharing)
         self._guarding: set[asyncio.Task[None]] = set()
         self._changing = 0  # contexts that are coming or going
+        # By name: who asked may have given up while a part is still being made, and then asks for its end.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.commons = Commons(sharing)
         self.shared = False
 
@@ -72,23 +75,28 @@ class Parts:
 
     async def make(self, name: str, secret: str) -> None:
         """Give a name a context that nobody had before; what had that name is gone first."""
-        with self._change():
-            await self._make(name, secret)
+        turn = self._turns.setdefault(name, asyncio.Lock())
+        async with turn:
+            with self._change():
+                await self._make(name, secret)
 
     async def _make(self, name: str, secret: str) -> None:
         if not self.shared:
             self.shared = True
             await self._sharing.call("Target.setDiscoverTargets", {"discover": True, "filter": [{}]})
-        await self.drop(name)
+        await self._drop(name)
         waiting, self._spare = self._spare, None
         try:
             context = await waiting if waiting is not None else await self._context()
         except CallFailed:
             context = await self._context()
-        downloads = os.path.join(self._downloads, name)
-        os.mkdir(downloads, 0o700)
-        part = Part(name, secret, context, downloads)
-        await self._keep_downloads(part)
+        part = Part(name, secret, context, os.path.join(self._downloads, name))
+        try:
+            os.mkdir(part.downloads, 0o700)
+            await self._keep_downloads(part)
+        except (CallFailed, OSError):
+            await self._dispose(context)  # it would be nobody's
+            raise
         self._parts[name] = part
         if self._spare is None:  # another that was made meanwhile has seen to it
             self._spare = asyncio.ensure_future(self._context())
@@ -113,19 +121,25 @@ class Parts:
         return part
 
     async def drop(self, name: str) -> None:
+        """Throw a name's context away, also one that is still being made."""
+        turn = self._turns.setdefault(name, asyncio.Lock())
+        async with turn:
+            await self._drop(name)
+
+    async def _drop(self, name: str) -> None:
         part = self.fence(name)
         if part is not None:
             with self._change():
-                await self._dispose(part)
+                await self._dispose(part.context)
             del self._parts[name]
         shutil.rmtree(os.path.join(self._downloads, name), ignore_errors=True)
         await self.commons.empty()
 
-    async def _dispose(self, part: Part) -> None:
+    async def _dispose(self, context: str) -> None:
         try:
-            await self._sharing.call("Target.disposeBrowserContext", {"browserContextId": part.context})
+            await self._sharing.call("Target.disposeBrowserContext", {"browserContextId": context})
         except CallFailed:
-            if part.context in (await self._sharing.call("Target.getBrowserContexts"))["browserContextIds"]:
+            if context in (await self._sharing.call("Target.getBrowserContexts"))["browserContextIds"]:
                 raise
 
     async def _context(self) -> str:
@@ -135,10 +149,14 @@ class Parts:
 
     async def _open_context(self) -> str:
         context: str = (await self._sharing.call("Target.createBrowserContext"))["browserContextId"]
-        for name in _DENIED:
-            denying = {"permission": {"name": name}, "setting": "denied", "browserContextId": context}
-            await self._sharing.call("Browser.setPermission", denying)
-        opened = await self._sharing.call("Target.createTarget", {"url": "about:blank", "browserContextId": context})
+        try:
+            for name in _DENIED:
+                denying = {"permission": {"name": name}, "setting": "denied", "browserContextId": context}
+                await self._sharing.call("Browser.setPermission", denying)
+            opened = await self._sharing.call("Target.createTarget", {"url": "about:blank", "browserContextId": context})
+        except CallFailed:
+            await self._dispose(context)
+            raise
         await self._guard.watch(opened["targetId"])
         return context
 
@@ -172,7 +190,7 @@ class Parts:
         """Return the call as it may go on; raise Denied."""
         targets = {target for target, context in self._context_of.items() if context == part.context}
         params = message.get("params") or {}
-        session = "sessionId" in message
+        session = message.get("sessionId") is not None  # without one it is for the whole browser, also where it says null
         method = str(message.get("method"))
         found = judge(method, params, session=session, context=part.context, targets=targets, downloads=part.downloads)
         return {**message, "params": found}
