@@ -222,7 +222,10 @@ def _connect(address: Address, version: str | None, limit_s: float) -> Any:
         place = address.certificates
         files = (str(place / "cert.pem"), str(place / "key.pem"))
         tls = docker.tls.TLSConfig(client_cert=files, ca_cert=str(place / "ca.pem"), verify=address.verify)
-    return docker.APIClient(base_url=address.url, version=version, timeout=limit_s, tls=tls)
+    client = docker.APIClient(base_url=address.url, version=version, timeout=limit_s, tls=tls)
+    # It would wait without end for the next piece of an archive, and its thread with it.
+    client._disable_socket_timeout = lambda _socket: None
+    return client
 
 
 def _facts(found: Mapping[str, Any], api: str) -> EngineFacts:

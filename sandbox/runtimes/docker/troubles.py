@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from sandbox.errors import AutoclaveError, InstanceLost, LimitReached, RuntimeUnavailable
 
 INSTALL = 'pip install "autoclave[docker]"'
@@ -41,6 +43,8 @@ def translate(error: Exception, doing: str, url: str) -> AutoclaveError | None:
         return error
     if isinstance(error, errors.APIError):
         return _answered(error, doing, url)
+    if isinstance(error, OSError) and not isinstance(error, requests.exceptions.RequestException) and (own := _own(error, doing)):
+        return own
     # The version request of a new client hides its cause in a DockerException.
     cause = error.__context__ if isinstance(error, errors.DockerException) else error
     if isinstance(cause, (requests.exceptions.Timeout, TimeoutError)):
@@ -49,6 +53,17 @@ def translate(error: Exception, doing: str, url: str) -> AutoclaveError | None:
         return _unreached(cause, doing, url)
     if isinstance(error, errors.DockerException):
         return RuntimeUnavailable(f"{doing}: {error}", fix="check DOCKER_HOST, DOCKER_CERT_PATH and DOCKER_TLS_VERIFY")
+    return None
+
+
+def _own(error: OSError, doing: str) -> AutoclaveError | None:
+    """An error of a file on this machine, with which the engine has nothing to do; None for one of a connection."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return LimitReached(
+            f"{doing}: the disk of this machine is full ({error})", fix="free space where the home and its store lie"
+        )
+    if error.filename is not None:
+        return RuntimeUnavailable(f"{doing}: {error.strerror}: {error.filename}", fix="look at that file, on this machine")
     return None
 
 
@@ -64,6 +79,8 @@ def _unreached(error: BaseException, doing: str, url: str) -> AutoclaveError:
             f"{doing}: this user may not speak to the Docker engine at {url}",
             fix="add the user to the group `docker` (which makes it as good as root), or use the namespaces runtime",
         )
+    if "Read timed out" in text:  # in the middle of an answer
+        return AnswerLost(f"{doing}: the Docker engine at {url} did not answer in time", fix="look at its load and its log")
     return AnswerLost(
         f"{doing}: the Docker engine at {url} ended the connection ({_short(text)})", fix="was it restarted? see its log"
     )
