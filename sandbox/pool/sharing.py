@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from sandbox.aio import run_shielded
 from sandbox.errors import AutoclaveError, InstanceLost, RuntimeUnavailable
 from sandbox.lifecycle import Event, State
 from sandbox.model import CheckOutcome, Depth, LineageId, Mismatch, NamespaceId, NamespaceRecord, Problem, ResetMethod, Verdict
@@ -233,6 +234,7 @@ class Sharing:
             await self._rebuild(host)
         except BaseException as error:
             host.gone = f"its rebuild ended in an error: {type(error).__name__}: {error}"
+            await run_shielded(self._close(host, note=host.gone))  # nobody else would, and it would run on
             raise
         finally:
             host.failed = ""

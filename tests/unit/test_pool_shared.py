@@ -325,6 +325,22 @@ async def test_an_instance_that_cannot_be_rebuilt_leaves_service_and_another_is_
     assert [r.id for r in await bench.ledger.instances()] == [new.id]
 
 
+async def test_an_instance_whose_rebuild_ends_in_an_error_does_not_run_on(bench: Any) -> None:
+    pool = await bench.open(shared(), size=2)
+    await until_full(bench, pool, 2)
+    (old,) = hosts(pool)
+    bench.disk.fail("abandon_instance", OSError("the disk is full"))
+
+    await use(pool, "dirty", "set", "common/guard/roles", "eve")
+    await bench.quiet()
+
+    assert "the disk is full" in old.gone
+    assert old.instance is None
+    assert old.id not in bench.machine.running
+    assert old not in hosts(pool)
+    assert [r.id for r in await bench.ledger.instances()] == [host.id for host in hosts(pool)]
+
+
 async def test_after_a_crash_nothing_of_a_shared_instance_is_trusted(bench: Any) -> None:
     pool = await bench.open(shared(), size=3)
     await until_full(bench, pool, 3)
