@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.runtimes.docker.plain import layer
-from sandbox.runtimes.docker.plain.view import kept_lines
+from sandbox.runtimes.docker.plain.view import kept_lines, may_lack_its_start
 
 
 @pytest.fixture
@@ -77,3 +77,26 @@ def test_a_line_that_the_agent_wrote_for_its_own_name_is_kept() -> None:
     assert kept_lines(text, "") == "127.0.0.1\tlocalhost; 10.0.0.9 container api.internal; 10.0.0.9 container"
     assert kept_lines(text, "container") == "127.0.0.1\tlocalhost; 10.0.0.9 container api.internal"
     assert kept_lines("172.17.0.2\tbox.test box\n", "box.test") == ""
+
+
+def test_an_output_of_which_the_engine_may_have_dropped_the_beginning_is_told() -> None:
+    assert not may_lack_its_start(b"", b"")
+    assert not may_lack_its_start(b"a line of some forty characters, as many\n" * 100_000, b"")
+    assert may_lack_its_start(b"\n" * 500_000, b"")
+    assert may_lack_its_start(b"\n" * 250_000, b"\n" * 250_000)
+    assert may_lack_its_start(b"x" * 8_000_000, b"")
+
+
+def test_what_goes_or_cannot_be_read_keeps_nothing_else_from_being_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.lstat
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_bytes(b"x" * 100)
+    (tmp_path / "link").symlink_to("a")
+
+    def lstat(path: str, **options: int) -> os.stat_result:
+        if os.fspath(path).endswith("b"):
+            raise FileNotFoundError(2, "No such file or directory")
+        return real(path, **options)
+
+    monkeypatch.setattr(os, "lstat", lstat)
+    assert layer.size_of(tmp_path) == 200

@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
+import envs
+from sandbox.resources.container import Container
+from sandbox.runtimes.docker.plain.addresses import Addresses
+from sandbox.runtimes.docker.plain.definition import Definition
 from sandbox.runtimes.docker.plain.reach import Reach, Relay, Spent
 
 TURNS = 12
@@ -88,6 +93,26 @@ async def test_who_was_accepted_just_before_the_end_of_a_generation_is_not_serve
     with await connected(relay, turns) as client:
         await relay.close()
         assert await said_again(client) == b""
+
+
+async def test_every_address_goes_also_for_a_caller_that_is_cancelled(reach: Reach, spent: Spent) -> None:
+    resource = {"kind": "container", "image": "any", "ports": [1]}
+    environment = envs.define({"name": "box", "version": "1", "resources": {"box": resource}}, Path("/"))
+    found = environment.resources[0]
+    assert isinstance(found, Container)
+    addresses = Addresses(Definition(spec=environment.spec, resource="box", options=found.options, image={}), spent)
+    await addresses.open(reach)
+    assert addresses._session is not None
+    ports = [int(place.rpartition(":")[2]) for place in (addresses.session("box"), addresses.trusted("box"))]
+    with await connected(addresses._session, TURNS):
+        closing = asyncio.create_task(addresses.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+    for port in ports:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
 
 
 async def test_a_port_of_a_generation_that_ended_is_nobodys_for_a_while(reach: Reach, spent: Spent) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import envs
-from sandbox.errors import LimitReached, RuntimeUnavailable
+from sandbox.errors import LimitReached, ResetFailed, RuntimeUnavailable
+from sandbox.model import NamespaceId
 from sandbox.resources.container import Container
 from sandbox.runtimes.docker import containers, troubles
 from sandbox.runtimes.docker.address import Address
@@ -20,11 +21,15 @@ from sandbox.runtimes.docker.engine import Engine, EngineLimits
 from sandbox.runtimes.docker.labels import Mark
 from sandbox.runtimes.docker.plain import archive
 from sandbox.runtimes.docker.plain.definition import Definition
+from sandbox.runtimes.docker.plain.instance import PlainInstance
 from sandbox.runtimes.docker.plain.lineage import Lineage
+from sandbox.runtimes.docker.plain.reach import Reach, Spent
+from sandbox.runtimes.docker.plain.readiness import ended_at, until_ready
 
+CONTAINER = "c" * 64
 VERSION = b'{"ApiVersion": "1.41", "Version": "20.10"}'
 STALLED = b"HTTP/1.1 200 OK\r\nX-Docker-Container-Path-Stat: e30=\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
-Answers = Callable[[str], bytes | None]
+Answers = Callable[[str], bytes | Awaitable[bytes] | None]
 
 
 def answer(body: bytes, status: str = "200 OK") -> bytes:
@@ -35,6 +40,24 @@ def answer(body: bytes, status: str = "200 OK") -> bytes:
 def place() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="ac-", dir="/tmp") as found:
         yield Path(found, "engine.sock")
+
+
+def defined(**options: Any) -> Definition:
+    resource = {"kind": "container", "image": "any", **options}
+    environment = envs.define({"name": "box", "version": "1", "resources": {"box": resource}}, Path("/"))
+    found = environment.resources[0]
+    assert isinstance(found, Container)
+    return Definition(spec=environment.spec, resource="box", options=found.options, image={})
+
+
+def acting(engine: Engine, definition: Definition) -> PlainInstance:
+    """An instance whose container has run for a while; nobody of this machine is in it."""
+    nothing: Any = None
+    instance = PlainInstance(engine, nothing, definition, nothing, NamespaceId("box-1"), None, Spent())
+    lineage = Lineage(engine, definition, Mark(home=engine.home), "any")
+    lineage.container, lineage.reach = CONTAINER, Reach(container=CONTAINER, pid=1, published={})
+    instance._lineage, instance._revoked = lineage, False
+    return instance
 
 
 @asynccontextmanager
@@ -51,7 +74,7 @@ async def engine_of(place: Path, answers: Answers, **limits: Any) -> AsyncIterat
                 line = " ".join(head.split()[:2])
                 said = answer(VERSION) if line.endswith("/version") else answers(line)
                 if said is not None:
-                    writer.write(said)
+                    writer.write(said if isinstance(said, bytes) else await said)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -97,11 +120,7 @@ async def test_a_creation_whose_answer_never_came_is_not_forgotten(place: Path) 
     def answers(line: str) -> bytes | None:
         return None if line.startswith("POST") else answer(b'{"message": "No such container"}', "404 Not Found")
 
-    resource = {"kind": "container", "image": "any", "volumes": ["/data"]}
-    environment = envs.define({"name": "box", "version": "1", "resources": {"box": resource}}, Path("/"))
-    found = environment.resources[0]
-    assert isinstance(found, Container)
-    definition = Definition(spec=environment.spec, resource="box", options=found.options, image={})
+    definition = defined(volumes=["/data"])
     async with engine_of(place, answers, create_s=0.3) as engine:
         mark = Mark(home="test")
         with pytest.raises(RuntimeUnavailable, match="making a container"):
@@ -122,3 +141,66 @@ def test_a_fault_of_this_machine_is_not_the_engines(tmp_path: Path) -> None:
     assert "this machine" in full.message
     gone = troubles.translate(FileNotFoundError(2, "No such file or directory"), "asking", "unix:///engine")
     assert isinstance(gone, troubles.EngineGone)
+
+
+async def test_a_hook_waits_for_what_the_engine_still_does_for_the_generation_before(place: Path) -> None:
+    """A file that is put late would lie in the next one's state, where the hook could not undo it."""
+    events: list[str] = []
+    begun = asyncio.Event()
+
+    async def put() -> bytes:
+        begun.set()
+        await asyncio.sleep(0.3)
+        events.append("put")
+        return answer(b"")
+
+    def answers(line: str) -> bytes | Awaitable[bytes] | None:
+        if line.startswith("PUT"):
+            return put()
+        if line.endswith("/exec"):
+            events.append("hook")
+            return answer(b'{"message": "it does not run"}', "409 Conflict")
+        if "/archive" in line:
+            return answer(b'{"message": "no such file"}', "404 Not Found")
+        return answer(b'{"Config": {}, "State": {"Running": false}}')
+
+    async with engine_of(place, answers) as engine:
+        instance = acting(engine, defined())
+        writing = asyncio.create_task(instance.write_file("/srv/late", b"1"))
+        async with asyncio.timeout(30):
+            await begun.wait()
+        with pytest.raises(ResetFailed, match="does not run"):
+            await instance.reset_in_place(2, hook=["/reset"])
+        await writing
+        assert events == ["put", "hook"]
+
+
+@pytest.mark.parametrize("path", ["/scratch/x", "/dev/shm/x", "../scratch/y"])
+async def test_a_file_in_memory_is_refused_by_its_place(place: Path, path: str) -> None:
+    """The engine would put it below what is mounted there, where no program of the container sees it."""
+    async with engine_of(place, lambda _: answer(b"{}")) as engine:
+        instance = acting(engine, defined(tmpfs=["/scratch"], workdir="/srv"))
+        with pytest.raises(OSError, match="use a command"):
+            await instance.write_file(path, b"1")
+        with pytest.raises(OSError, match="use a command"):
+            await instance.read_file(path)
+
+
+async def test_what_a_run_before_said_makes_none_ready(place: Path) -> None:
+    """The engine keeps what a container said before it was stopped for a snapshot."""
+    asked: list[str] = []
+
+    def answers(line: str) -> bytes:
+        if "/logs" not in line:
+            return answer(b'{"Config": {"Tty": false}, "State": {"Running": true}}')
+        asked.append(line)
+        return answer(b"\x01\0\0\0\0\0\0\x05ready")
+
+    async with engine_of(place, answers) as engine:
+        options = defined(ready={"log": "ready"}).options
+        reach = Reach(container=CONTAINER, published={})
+        since = ended_at({"FinishedAt": "2026-11-30T11:07:52.5Z"})
+        await until_ready(engine, reach, options, since=since)
+        assert ["since=1796036872.5" in line for line in asked] == [True]
+        await until_ready(engine, reach, options, since=ended_at({"FinishedAt": "0001-01-01T00:00:00Z"}))
+        assert "since" not in asked[-1]

@@ -174,10 +174,10 @@ async def wait_ended(engine: Engine, container: str, *, timeout: float) -> bool:
     return True
 
 
-async def log_tail(engine: Engine, container: str, lines: int = 20) -> str:
-    """Return the last lines that it wrote."""
+async def log_tail(engine: Engine, container: str, lines: int = 20, *, since: float | None = None) -> str:
+    """Return the last lines that it wrote; with `since` (seconds of the engine's clock), those that it wrote thereafter."""
     found: bytes = await engine.call(
-        lambda client: client.logs(container, tail=lines), doing=f"reading the log of container {container[:12]}"
+        lambda client: client.logs(container, tail=lines, since=since), doing=f"reading the log of container {container[:12]}"
     )
     return found.decode("utf-8", "replace").strip()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sandbox.errors import InstanceLost
 from sandbox.runtimes.docker.plain.definition import Definition
 from sandbox.runtimes.docker.plain.reach import Reach, Relay, Spent
+from sandbox.runtimes.group.together import all_of
 
 
 class Addresses:
@@ -21,11 +22,9 @@ class Addresses:
             await relay.open(self._definition.places)
 
     async def close(self) -> None:
-        """Take the addresses away and end every connection. Idempotent."""
+        """Take the addresses away and end every connection, also for a caller that is cancelled. Idempotent."""
         relays, self._session, self._trusted = (self._session, self._trusted), None, None
-        for relay in relays:
-            if relay is not None:
-                await relay.close()
+        await all_of(*(relay.close() for relay in relays if relay is not None))
 
     async def cut(self) -> None:
         """End the session's connections; new ones can be made."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import posixpath
 import secrets
@@ -14,11 +15,10 @@ from typing import Any
 from sandbox.aio import in_thread, run_shielded
 from sandbox.errors import AutoclaveError, InstanceLost, LimitReached, ResetFailed, SnapshotMissing
 from sandbox.model import NOTHING, ExecResult, NamespaceId, Snapshot
-from sandbox.ports import Tree
 from sandbox.runtimes.docker import containers
 from sandbox.runtimes.docker.engine import Engine
 from sandbox.runtimes.docker.labels import Mark
-from sandbox.runtimes.docker.plain import commands, files
+from sandbox.runtimes.docker.plain import commands, files, layer
 from sandbox.runtimes.docker.plain.addresses import Addresses
 from sandbox.runtimes.docker.plain.definition import Definition
 from sandbox.runtimes.docker.plain.lineage import Lineage
@@ -28,14 +28,12 @@ from sandbox.runtimes.docker.plain.view import PlainSubject
 from sandbox.runtimes.group.watch import watch_disk
 
 log = logging.getLogger(__name__)
+_UNREACHED = ("/dev", "/proc", "/sys")
+_SETTLE_S = 30.0
 _PUBLISHED = (
     "ports published at {} of the engine's machine, on a bridge of this home. No wall: from inside, every service of that machine "
     "on its bridge or on all its addresses is reached, and what it routes to is sent packets"
 )
-
-
-def _size(tree: Tree) -> int:
-    return sum(entry.size for entry in tree.walk() if entry.kind == "file")
 
 
 class PlainInstance:
@@ -64,6 +62,7 @@ class PlainInstance:
         self._stopped: str | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()  # what stops, replaces or saves the container: one at a time
+        self._acts = 0  # actions of the session that have not come to their end
         self._endings = 0  # how often its end was asked for: a save that meets one gives up
         engine.held.add(self.token)
 
@@ -191,7 +190,11 @@ class PlainInstance:
 
     def _absolute(self, path: str) -> str:
         base = self.definition.options.workdir or (self.definition.image.get("Config") or {}).get("WorkingDir") or "/"
-        return posixpath.normpath(posixpath.join(base, path))
+        found = posixpath.normpath(posixpath.join(base, path))
+        if any(f"{found}/".startswith(f"{top}/") for top in (*_UNREACHED, *self.definition.options.tmpfs)):
+            said = "it lies in memory of the container, which its engine's archive does not reach: use a command"
+            raise OSError(errno.EOPNOTSUPP, said, found)
+        return found
 
     def endpoint(self, resource: str) -> str:
         self._acting()
@@ -213,12 +216,28 @@ class PlainInstance:
 
     @asynccontextmanager
     async def _telling_why(self) -> AsyncIterator[None]:
+        self._acts += 1
         try:
             yield
         except InstanceLost:
             if self._stopped is not None:
                 raise self._reason() from None
             raise
+        finally:
+            self._acts -= 1
+
+    async def _settled(self) -> None:
+        """Wait until no action of the generation that has ended can do anything more: the engine may begin late what it was asked
+        for before. Its commands are killed as they appear."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + _SETTLE_S
+        while acts := self._acts:
+            if loop.time() > give_up:
+                raise ResetFailed(
+                    f"{acts} actions of the generation that ended did not end in {_SETTLE_S:g} s", fix='use method "restore"'
+                )
+            await asyncio.sleep(0.02)
+            await in_thread(commands.kill_marked, self.lineage.running, None)
 
     async def quiesce(self) -> None:
         """End the agent's commands and what they left. Its orphans without a mark are the check's to find."""
@@ -263,6 +282,7 @@ class PlainInstance:
             if not self.lineage.running.pid:
                 raise ResetFailed("what a hook leaves in memory cannot be seen from here", fix='use method "restore"')
             await self._revoke()
+            await self._settled()
             limit = self.definition.spec.reset.hook_limit_s
             done = await commands.run(self.engine, self.lineage.running, hook, limit_s=limit)
             if done.exit_code:
@@ -337,7 +357,7 @@ class PlainInstance:
 
         total = await self.engine.call(work, doing="measuring a container")
         for target in self.lineage.volume_names if self.data_root is not None else ():
-            total += await in_thread(_size, self.subject().tree(self.definition.resource, target))
+            total += await in_thread(layer.size_of, self.subject().tree(self.definition.resource, target).real(""))
         return total
 
     async def _stop(self, reason: str) -> None:

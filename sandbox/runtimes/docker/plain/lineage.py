@@ -18,7 +18,7 @@ from sandbox.runtimes.docker.labels import Mark
 from sandbox.runtimes.docker.plain import archive, confined, layer, network
 from sandbox.runtimes.docker.plain.definition import Definition
 from sandbox.runtimes.docker.plain.reach import Reach, is_of, reach_of
-from sandbox.runtimes.docker.plain.readiness import ended, until_ready
+from sandbox.runtimes.docker.plain.readiness import ended, ended_at, until_ready
 from sandbox.runtimes.docker.plain.saved import Saved
 from sandbox.runtimes.docker.profile import DEFAULT_RUNTIMES
 
@@ -121,7 +121,7 @@ class Lineage:
             )
         if beside and self.definition.options.runtime in DEFAULT_RUNTIMES:
             await self._check_running(self.reach.pid)
-        await until_ready(self.engine, self.reach, self.definition.options)
+        await until_ready(self.engine, self.reach, self.definition.options, since=ended_at(found["State"]))
 
     async def _check_running(self, pid: int) -> None:
         try:

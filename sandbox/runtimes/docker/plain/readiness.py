@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Any
 
 from sandbox.aio import poll
 from sandbox.errors import EnvironmentInvalid, InstanceLost
@@ -16,16 +18,18 @@ from sandbox.runtimes.docker.plain.reach import Reach
 
 _LOG_LINES = 2000
 _COMMAND_S = 30.0
+NEVER = "0001-01-01T00:00:00Z"
 
 
-async def until_ready(engine: Engine, reach: Reach, options: ContainerOptions) -> None:
-    """Wait for every condition; raise InstanceLost with what the container said."""
+async def until_ready(engine: Engine, reach: Reach, options: ContainerOptions, *, since: float | None = None) -> None:
+    """Wait for every condition; raise InstanceLost with what the container said. `since` is the end of its run before this one, of
+    which the engine keeps what it said."""
     ready = options.ready
     port = ready.port or (options.ports[0] if options.ports else None)
     path = options.sockets[0] if options.sockets else None
     waits: list[tuple[str, Callable[[], Awaitable[bool]]]] = []
     if ready.log is not None:
-        waits.append((f"its output to hold {ready.log!r}", _said(engine, reach, ready.log)))
+        waits.append((f"its output to hold {ready.log!r}", _said(engine, reach, ready.log, since)))
     if ready.http is not None and port is not None:
         waits.append((f"port {port} to answer {ready.http}", _answers(reach, port, ready.http)))
     elif port is not None:
@@ -60,6 +64,12 @@ async def _wait(engine: Engine, reach: Reach, what: str, condition: Callable[[],
         raise InstanceLost(f"waited in vain for {what}; the container said: {said[-1500:] or 'nothing'}", fix="see `ready`")
 
 
+def ended_at(state: Mapping[str, Any]) -> float | None:
+    """When a container's run before this one ended, in seconds; None where there was none."""
+    at = datetime.fromisoformat(str(state.get("FinishedAt") or NEVER))
+    return at.timestamp() if at.year > 1 else None
+
+
 async def ended(engine: Engine, container: str) -> InstanceLost:
     """Return what became of a container whose first process ended."""
     state = (await containers.inspect(engine, container))["State"]
@@ -68,14 +78,14 @@ async def ended(engine: Engine, container: str) -> InstanceLost:
     return InstanceLost(f"the container ended with {state['ExitCode']}{why}, and said: {said[-1500:] or 'nothing'}")
 
 
-def _said(engine: Engine, reach: Reach, pattern: str) -> Callable[[], Awaitable[bool]]:
+def _said(engine: Engine, reach: Reach, pattern: str, since: float | None) -> Callable[[], Awaitable[bool]]:
     try:
         wanted = re.compile(pattern, re.MULTILINE)
     except re.error as error:
         raise EnvironmentInvalid(f"ready.log {pattern!r} is no regular expression: {error}") from error
 
     async def condition() -> bool:
-        return bool(wanted.search(await containers.log_tail(engine, reach.container, _LOG_LINES)))
+        return bool(wanted.search(await containers.log_tail(engine, reach.container, _LOG_LINES, since=since)))
 
     return condition
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 UNSEEN = "not seen: the engine is on another machine"
 _KINDS = {0: "changed", 1: "added", 2: "removed"}
 _MOST_FILES = 5000
+_LOG_MIB = 48  # of what a trusted program says, as the engine keeps it
 _MOUNTED = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")
 _SETTINGS = ("User", "WorkingDir", "Hostname", "Entrypoint", "Cmd", "StopSignal")
 _HOST = (
@@ -144,6 +145,7 @@ class PlainSubject:
             "Mounts": [{"Type": "bind", "Source": m.layers[0], "Target": m.target, "ReadOnly": True} for m in binds],
             "VolumesFrom": [f"{lineage.container}:ro"],
             "PortBindings": {},
+            "LogConfig": {"Type": "json-file", "Config": {"max-size": f"{_LOG_MIB}m", "max-file": "2"}},
         }
         return await _errand(lineage, config, mark, limit_s)
 
@@ -162,7 +164,7 @@ async def _errand(lineage: Lineage, config: Mapping[str, Any], mark: Mark, limit
         out, err = await engine.call(logs, doing="reading what a command said")
         limit = max(lineage.definition.spec.limits.output_bytes, 4_000_000)
         code = 137 if timed_out else int(state["ExitCode"])
-        cut = len(out) > limit or len(err) > limit
+        cut = len(out) > limit or len(err) > limit or may_lack_its_start(out, err)
         return ExecResult(exit_code=code, stdout=out[:limit], stderr=err[:limit], truncated=cut, timed_out=timed_out)
     finally:
         await run_shielded(containers.remove(engine, container))
@@ -172,6 +174,12 @@ def kept_lines(text: str, hostname: str) -> str:
     """The lines of one of the engine's own files, but those that name `hostname` (and its first part) alone."""
     own = ([hostname], [hostname, hostname.partition(".")[0]]) if hostname else ()
     return "; ".join(line for line in text.splitlines() if line.split()[1:] not in own)
+
+
+def may_lack_its_start(*outputs: bytes) -> bool:
+    """True where the engine's log of these may have been full once: it lets the oldest lines go without a word. Each byte takes six
+    in it at most, and each line, or piece of a long one, a hundred more."""
+    return sum(7 * len(output) + 100 * output.count(b"\n") for output in outputs) >= _LOG_MIB << 20
 
 
 class PlainView:
