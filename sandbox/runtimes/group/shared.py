@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sandbox.aio import run_shielded
-from sandbox.errors import EnvironmentInvalid, InstanceLost
+from sandbox.errors import AutoclaveError, EnvironmentInvalid, InstanceLost
 from sandbox.model import IdentityProof, InstanceId, Isolation, Limits, Mismatch, NamespaceId, Role, Snapshot
 from sandbox.ports import Divisible, Part, Resource, Sharing, Storage, Tree
 from sandbox.runtimes.group.box import Boxes
@@ -187,11 +187,23 @@ class GroupShared:
         self.sockets.close()
 
     async def _down(self) -> None:
-        """Nothing of the instance runs any more; its tenants' own sandboxes end first."""
+        """Nothing of the instance runs any more; its tenants' own sandboxes end first. A server that does not answer cannot fence
+        them off: it is ended all the same, and they are asked once more without it."""
+        unfenced = False
+        try:
+            await self._revoke_tenants()
+        except AutoclaveError as error:
+            log.warning("not fenced off by its server", extra={"instance": self.id, "reason": error.message})
+            unfenced = True
+        finally:
+            self.sockets.revoke()
+            if self._world is not None:
+                await self._world.kill()
+        if unfenced:
+            await self._revoke_tenants()
+
+    async def _revoke_tenants(self) -> None:
         await all_of(*(tenant.revoke() for tenant in tuple(self._tenants.values())))
-        self.sockets.revoke()
-        if self._world is not None:
-            await self._world.kill()
 
     # what tenants and subjects need
 

@@ -12,7 +12,8 @@ import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from sandbox.errors import ResetFailed, SnapshotMissing
+from sandbox.aio import run_shielded
+from sandbox.errors import AutoclaveError, ResetFailed, SnapshotMissing
 from sandbox.model import IdentityProof, Role, SealedDir
 from sandbox.ports import Clone, Mount, Tree, TreeEntry
 from sandbox.runtimes.group.box import Boxes
@@ -46,7 +47,12 @@ class SharedTree:
         self.directories.add(name)
         golden = Mount(target=_GOLDEN, layers=sealed.layers, readonly=True)
         argv = ("/bin/sh", "-ec", _COPY, "sh", _GOLDEN, f"{TREE}/{name}")
-        await self._errand(argv, golden, what=f"copying golden to {name}")
+        try:
+            await self._errand(argv, golden, what=f"copying golden to {name}")
+        except BaseException:
+            with contextlib.suppress(AutoclaveError, OSError):
+                await run_shielded(self.remove(name))
+            raise
         return made
 
     async def remove(self, *names: str) -> None:
