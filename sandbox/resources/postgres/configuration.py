@@ -8,6 +8,8 @@ from sandbox.model import Isolation
 from sandbox.resources.postgres.options import SUPERUSER, PostgresOptions
 
 SOCKET_DIR = "/run/server"
+SESSIONS = 20  # of one part of a shared server at once, so that it cannot take every connection of the server ...
+_OURS = 10  # ... and for its reset and its checks meanwhile
 # The state is thrown away, never recovered: nothing needs to be flushed. autovacuum is off because it would change statistics,
 # and with them plans and readings, at times of its own.
 _DEFAULTS: Mapping[str, str | int | bool] = {
@@ -36,10 +38,12 @@ _DEFAULTS: Mapping[str, str | int | bool] = {
 _SINCE: Mapping[int, Mapping[str, str | int | bool]] = {18: {"io_method": "sync"}}
 
 
-def postgresql_conf(options: PostgresOptions, major: int) -> str:
-    """Return what is added at the end of postgresql.conf; later lines win there."""
+def postgresql_conf(options: PostgresOptions, major: int, *, parts: int = 0) -> str:
+    """Return what is added at the end of postgresql.conf; later lines win there. `parts`: of a server that so many share."""
     newer = {name: value for since, values in _SINCE.items() if major >= since for name, value in values.items()}
-    values = {**_DEFAULTS, **newer, "max_prepared_transactions": options.max_prepared_transactions, **options.settings}
+    # What holders leave over must do for the checks of all.
+    shared = {"max_connections": (parts + 1) * (SESSIONS + _OURS)} if parts else {}
+    values = {**_DEFAULTS, **newer, **shared, "max_prepared_transactions": options.max_prepared_transactions, **options.settings}
     return "".join(f"{name} = {_quoted(value)}\n" for name, value in values.items())
 
 

@@ -21,9 +21,9 @@ from sandbox.model import Isolation
 from sandbox.ports import LiveResource, Part
 from sandbox.resources.postgres import access, schemas
 from sandbox.resources.postgres.cleaning import settings_of
+from sandbox.resources.postgres.configuration import SESSIONS
 from sandbox.resources.postgres.options import SUPERUSER, PostgresOptions
 
-SESSIONS = 20  # of one part at once, so that it cannot take every connection of the server
 TEMPORARY = "1GB"  # files of one session's sorts and hashes; only a superuser can change it
 _LIMIT_S = 120
 _GONE_S = 5.0

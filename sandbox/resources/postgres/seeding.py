@@ -32,9 +32,10 @@ _TIDY = 'rm -f "$1/postmaster.pid" "$1/postmaster.opts" "$1/logfile"'
 
 async def initialise(host: SeedHost, binaries: PostgresBinaries, options: PostgresOptions, target: str) -> None:
     """Run initdb and write configuration and superuser's password, before any server runs."""
-    isolation = host.environment.isolation
+    isolation, sharers = host.environment.isolation, 0
     if isolation is not Isolation.INSTANCE:
         _refuse_shared(binaries, options)
+        sharers = host.environment.namespaces_per_instance
 
     async def run(argv: Sequence[str], what: str, stdin: bytes = b"") -> bytes:
         return succeeded(await host.run(argv, role=Role.SERVER, binds=binaries.binds, env=_ENV, stdin=stdin), what)
@@ -46,7 +47,8 @@ async def initialise(host: SeedHost, binaries: PostgresBinaries, options: Postgr
     command = f"ALTER ROLE {SUPERUSER} PASSWORD '{access.verifier(password)}';\n".encode()
     await run((binaries.program("postgres"), "--single", "-D", target, "postgres"), "setting the superuser's password", command)
     append = ("/bin/sh", "-ec", 'cat >> "$1/postgresql.conf"', "sh", target)
-    await run(append, "writing postgresql.conf", configuration.postgresql_conf(options, binaries.major).encode())
+    text = configuration.postgresql_conf(options, binaries.major, parts=sharers)
+    await run(append, "writing postgresql.conf", text.encode())
     for name, text in (
         ("pg_hba.conf", configuration.pg_hba_conf(options, isolation)),
         (access.PASSFILE, access.passfile_line(password)),
