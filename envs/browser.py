@@ -10,14 +10,17 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from envs.success import BrowserCheck, BrowserClaim
+from sandbox.aio import in_thread
 from sandbox.errors import InstanceLost
 from sandbox.model import BrowserAction
 from sandbox.resources.browser import cdp
 from sandbox.resources.browser.seeding import blank_visit
 
+_ADDRESS = re.compile(r"ws\+unix://(?P<socket>.*?):/(?:part/(?P<part>.+))?")
 # One expression, so that it can be evaluated in any page of the origin.
 READ = """(async () => {
   const asked = (request) => new Promise((done, failed) => {
@@ -50,10 +53,12 @@ READ = """(async () => {
 })()"""
 
 
-async def read(endpoint: str, origin: str) -> dict[str, Any]:
-    """Return the storage of an origin from the manager's own connection to the browser. Raises InstanceLost or Refused."""
+async def read(endpoint: str, origin: str, *, part: str | None = None) -> dict[str, Any]:
+    """Return the storage of an origin from the manager's own connection to the browser: that of a part's context where the browser
+    is shared. Raises InstanceLost or Refused."""
     async with cdp.connect(endpoint) as browser:
-        target = (await browser.call("Target.createTarget", {"url": "about:blank"}))["targetId"]
+        where = {} if part is None else {"browserContextId": await _context(browser, part)}
+        target = (await browser.call("Target.createTarget", {"url": "about:blank", **where}))["targetId"]
         try:
             session = await browser.attach(target)
             await blank_visit(browser, session, origin)
@@ -61,6 +66,14 @@ async def read(endpoint: str, origin: str) -> dict[str, Any]:
             return found
         finally:
             await browser.call("Target.closeTarget", {"targetId": target})
+
+
+async def _context(browser: cdp.Cdp, part: str) -> str:
+    """The default context is nobody's: a page in it would be a field of the whole browser that differs."""
+    known: Mapping[str, str] = (await browser.call("Relay.parts"))["parts"]
+    if part not in known:
+        raise InstanceLost(f"the browser has no context for {part} any more", fix="ask for a new session")
+    return known[part]
 
 
 def failures(check: BrowserCheck, state: Mapping[str, Any]) -> list[str]:
@@ -135,10 +148,18 @@ async def plant(address: str, action: BrowserAction, *, limit_s: float) -> None:
 
 @asynccontextmanager
 async def _as_agent(address: str, limit_s: float) -> AsyncIterator[cdp.Cdp]:
-    path = re.sub(r"^ws\+unix://(.*):/$", r"\1", address)
+    url, _, secret_file = address.partition("#")
+    found = _ADDRESS.fullmatch(url)
+    if found is None:
+        raise InstanceLost(f"{url} is no address of a browser")
     try:
-        async with asyncio.timeout(limit_s), cdp.connect(path) as browser:
+        async with asyncio.timeout(limit_s), cdp.connect(found["socket"]) as browser:
+            if found["part"] is not None:  # of a browser that several share
+                secret = await in_thread(Path(secret_file).read_text, "ascii")
+                await browser.call(cdp.ENTER, {"name": found["part"], "secret": secret})
             yield browser
+    except OSError as error:
+        raise InstanceLost(f"the way to the browser was taken away: {error.strerror}") from error
     except TimeoutError:
         raise InstanceLost(f"the browser did not do it within {limit_s:g} s") from None
 

@@ -20,7 +20,7 @@ from envs.success import CHECKS_MOUNT, BrowserCheck, CommandCheck, SqlCheck, Sql
 from sandbox.aio import in_thread
 from sandbox.errors import AutoclaveError
 from sandbox.model import ExecResult, Score, TaskSpec
-from sandbox.ports import Mount, Subject
+from sandbox.ports import Mount, SharedSubject, Subject
 from sandbox.resources.postgres.schemas import search_path
 
 log = logging.getLogger(__name__)
@@ -50,8 +50,10 @@ async def _part(subject: Subject, check: SqlCheck | CommandCheck | BrowserCheck)
         return await _sql(subject, check)
     if isinstance(check, CommandCheck):
         return await _command(subject, check)
+    own = subject.sharing.own if isinstance(subject, SharedSubject) else None
     async with asyncio.timeout(check.limit_s):
-        failures = browser.failures(check, await browser.read(subject.endpoint(check.resource), check.origin))
+        state = await browser.read(subject.endpoint(check.resource), check.origin, part=None if own is None else own.name)
+        failures = browser.failures(check, state)
     return _judged(failures, len(check.claims))
 
 
