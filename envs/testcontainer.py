@@ -76,7 +76,7 @@ def _read(container: Any, problems: list[str]) -> dict[str, Any]:
     command = container._command
     if command is not None:
         found["command"] = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
-    found["ports"] = list(_ports(container.ports, problems))
+    found["ports"] = list(ports_of(container.ports, problems))
     found |= _volumes(container.volumes, problems)
     found["copy"] = [*found["copy"], *_copies(container, problems)]
     if container.tmpfs:
@@ -90,9 +90,12 @@ def _read(container: Any, problems: list[str]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value or value is False}
 
 
-def _ports(ports: Mapping[str, Any], problems: list[str]) -> Iterator[int]:
-    for text in ports:
+def ports_of(ports: Mapping[Any, Any], problems: list[str]) -> Iterator[int]:
+    """Yield the TCP ports inside of a definition's ports; what cannot be carried over is added to `problems`."""
+    for text, host in ports.items():
         number, _, protocol = str(text).partition("/")
+        if host is not None:
+            problems.append(f"with_bind_ports({text}, {host}): an endpoint's port is another in each generation; expose it")
         if protocol not in ("", "tcp") or not number.isdigit():
             problems.append(f"port {text}: only TCP ports are reached")
         else:

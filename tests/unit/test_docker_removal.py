@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -20,6 +21,7 @@ from sandbox.runtimes.docker.container import Container, Order
 from sandbox.runtimes.docker.engine import Engine
 from sandbox.runtimes.docker.labels import FILE, Mark
 from sandbox.runtimes.docker.line import Line
+from sandbox.runtimes.docker.mode import room_of
 from sandbox.runtimes.docker.profile import Shape
 from sandbox.runtimes.docker.streams import Attached
 from sandbox.settings import Settings
@@ -119,3 +121,19 @@ async def test_a_container_that_ended_while_it_rested_is_not_used_again(
             await living.remove()
             await boxes.close()
             (settings.home / FILE).unlink()  # so that nobody looks for this home on an engine
+
+
+async def test_mounts_of_this_machine_go_also_where_the_engine_has_gone(
+    place: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("DOCKER_HOST", f"unix://{place}")
+        boxes = DockerBoxes(settings)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    room = room_of(settings)
+    (room / "container").mkdir(parents=True)
+    boxes.engine.doubtful.add("one")
+    with pytest.raises(RuntimeUnavailable, match="no Docker engine answers"):
+        await boxes.close()
+    assert not room.exists()
+    (settings.home / FILE).unlink()

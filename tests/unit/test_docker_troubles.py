@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -25,6 +26,7 @@ from sandbox.runtimes.docker.plain.instance import PlainInstance
 from sandbox.runtimes.docker.plain.lineage import Lineage
 from sandbox.runtimes.docker.plain.reach import Reach, Spent
 from sandbox.runtimes.docker.plain.readiness import ended_at, until_ready
+from sandbox.runtimes.docker.plain.saved import Saved, SavedVolume
 
 CONTAINER = "c" * 64
 VERSION = b'{"ApiVersion": "1.41", "Version": "20.10"}'
@@ -204,3 +206,60 @@ async def test_what_a_run_before_said_makes_none_ready(place: Path) -> None:
         assert ["since=1796036872.5" in line for line in asked] == [True]
         await until_ready(engine, reach, options, since=ended_at({"FinishedAt": "0001-01-01T00:00:00Z"}))
         assert "since" not in asked[-1]
+
+
+async def test_volumes_of_a_read_only_root_are_filled_beside_it(place: Path, tmp_path: Path) -> None:
+    """An engine refuses an archive for a container with such a root, even where it holds a volume's files alone."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "volume0.tar").write_bytes(archive.of_file(tmp_path / "data", "data"))
+    with (tmp_path / "volume0.tar").open("rb") as file:
+        digest = archive.digest_of(archive.lines_of(file))
+    saved = Saved(image="sha256:1", volumes={"/data": SavedVolume(file="volume0.tar", digest=digest)}, place=tmp_path)
+    definition = defined(volumes=["/data"], read_only=True)
+    mark = Mark(home="test")
+    asked = definition.config("sha256:1", mark, network="none", fresh=False)["HostConfig"]
+    described = json.dumps({"HostConfig": {**asked, "Privileged": False, "PidMode": "", "UTSMode": ""}, "Mounts": []})
+    whole = {"Image": "sha256:1", **json.loads(described)}
+    events: list[str] = []
+    removed: set[str] = set()
+
+    def answers(line: str) -> bytes:
+        method, path = line.split()
+        which = "made" if mark.name in path or f"/{CONTAINER}" in path else "other"
+        if "/containers/create" in path:
+            return answer(json.dumps({"Id": CONTAINER if which == "made" else "d" * 64}).encode(), "201 Created")
+        if method == "PUT":
+            events.append(f"filled through the {which}")
+            refused = which == "made"
+            return answer(b'{"message": "container rootfs is marked read-only"}', "400 Bad Request") if refused else answer(b"")
+        if method == "DELETE":
+            events.append(f"removed the {which}")
+            removed.add(which)
+            return answer(b"")
+        if "/archive" in path:
+            packed = (tmp_path / "volume0.tar").read_bytes()
+            return answer(packed).replace(b"Content-Type", b"X-Docker-Container-Path-Stat: e30=\r\nContent-Type", 1)
+        if path.endswith("/changes"):
+            return answer(b"null")
+        if which in removed:
+            return answer(b'{"message": "No such container"}', "404 Not Found")
+        return answer(json.dumps(whole).encode())
+
+    async with engine_of(place, answers) as engine:
+        lineage = await Lineage.make(engine, definition, mark, image="sha256:1", fresh=False, saved=saved)
+        assert lineage.proof is not None
+        assert lineage.proof.holds, lineage.proof
+        assert events == ["filled through the other", "removed the other"]
+        assert not engine.doubtful
+    assert definition.config("any", mark, network="none", fresh=True)["HostConfig"]["ReadonlyRootfs"] is False
+
+
+async def test_a_file_that_a_read_only_root_refuses_is_refused_as_inside(place: Path) -> None:
+    def answers(line: str) -> bytes:
+        if line.startswith("PUT"):
+            return answer(b'{"message": "container rootfs is marked read-only"}', "400 Bad Request")
+        return answer(b'{"message": "no such file"}', "404 Not Found") if "/archive" in line else answer(b'{"Config": {}}')
+
+    async with engine_of(place, answers) as engine:
+        with pytest.raises(OSError, match="Read-only"):
+            await acting(engine, defined(read_only=True)).write_file("/etc/x", b"1")

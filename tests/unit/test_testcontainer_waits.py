@@ -14,7 +14,7 @@ from testcontainers.core.wait_strategies import (
     PortWaitStrategy,
 )
 
-from envs.testcontainer import ready_of
+from envs.testcontainer import ports_of, ready_of
 from sandbox.resources.container import ReadyOptions
 
 
@@ -56,3 +56,9 @@ def test_a_condition_that_would_be_lost_is_named(strategies: list[Any], named: s
     problems: list[str] = []
     ready_of(CompositeWaitStrategy(*strategies), problems)
     assert any(named in problem for problem in problems), problems
+
+
+def test_a_port_of_the_host_is_named_as_what_cannot_be() -> None:
+    problems: list[str] = []
+    assert list(ports_of({80: None, "443/tcp": None, 6379: 16379}, problems)) == [80, 443, 6379]
+    assert ["with_bind_ports(6379, 16379)" in problem for problem in problems] == [True]

@@ -91,9 +91,11 @@ class DockerBoxes:
                 await all_of(*(self._remove(container) for container in tuple(self._containers)))
             except AutoclaveError as error:  # what could not be removed is tried once more
                 log.warning("a container could not be removed", extra={"event": "docker.close", "reason": str(error)})
-            await leftovers.settle(self.engine)
-            if os.geteuid() == 0:
-                await in_thread(mounting.remove_room, room_of(self._settings))
+            try:
+                await leftovers.settle(self.engine)
+            finally:  # mounts are this machine's: they go also where the engine has gone
+                if os.geteuid() == 0:
+                    await in_thread(mounting.remove_room, room_of(self._settings))
         finally:
             await self.engine.close()
 

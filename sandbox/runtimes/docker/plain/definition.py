@@ -96,7 +96,7 @@ class Definition:
             "CapDrop": ["ALL"],
             "CapAdd": sorted({c.upper().removeprefix("CAP_") for c in chosen.capabilities}),
             "SecurityOpt": ["no-new-privileges"],
-            "ReadonlyRootfs": chosen.read_only,
+            "ReadonlyRootfs": chosen.read_only and not fresh,  # golden is made: files are laid in, and set up
             "RestartPolicy": {"Name": "no"},
             "LogConfig": {"Type": "json-file", "Config": _LOG},
             "Mounts": volumes,

@@ -74,16 +74,19 @@ def _write(client: Any, container: str, path: str, data: bytes, mode: int) -> OS
     if not name:
         return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     try:
-        if client.put_archive(container, parent, archive.of_bytes(name, data, mode=mode, uid=uid, gid=gid)):
-            return None
-    except errors.NotFound as error:
-        if "No such container" in str(error):
-            raise
+        try:
+            if client.put_archive(container, parent, archive.of_bytes(name, data, mode=mode, uid=uid, gid=gid)):
+                return None
+        except errors.NotFound as error:
+            if "No such container" in str(error):
+                raise
+        client.put_archive(container, "/", _with_parents(path, data, mode, uid, gid))
     except errors.APIError as error:
         if "not a directory" in str(error) or "extraction point" in str(error):
             return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        if "marked read-only" in str(error):
+            return OSError(errno.EROFS, os.strerror(errno.EROFS), path)
         raise
-    client.put_archive(container, "/", _with_parents(path, data, mode, uid, gid))
     return None
 
 

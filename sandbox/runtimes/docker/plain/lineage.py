@@ -52,8 +52,7 @@ class Lineage:
             lineage.container = await containers.create(engine, config, mark)
             await lineage._check_made(config["HostConfig"])
             if saved is not None:
-                for target in lineage.volume_names:
-                    await lineage._fill(target, saved)
+                await lineage._fill_all(saved, config)
                 lineage.proof = await lineage._prove(saved)
         except BaseException:
             await run_shielded(lineage.destroy())
@@ -71,13 +70,29 @@ class Lineage:
         if strange:
             raise RuntimeUnavailable(f"the engine mounted something of its own at {', '.join(strange)}")
 
-    async def _fill(self, target: str, saved: Saved) -> None:
+    async def _fill_all(self, saved: Saved, config: Mapping[str, Any]) -> None:
+        """Fill its volumes. An engine lays nothing into a container whose root is read-only, nor into its volumes beside: another
+        one, which is never started, holds the same volumes then."""
+        if not self.volume_names or not config["HostConfig"]["ReadonlyRootfs"]:
+            for target in self.volume_names:
+                await self._fill(self.container, target, saved)
+            return
+        mark = Mark(home=self.mark.home, environment=self.mark.environment, owner=self.mark.owner, part="errand")
+        writable = {**config["HostConfig"], "ReadonlyRootfs": False, "NetworkMode": "none", "PortBindings": {}}
+        beside = await containers.create(self.engine, {**config, "HostConfig": writable}, mark)
+        try:
+            for target in self.volume_names:
+                await self._fill(beside, target, saved)
+        finally:
+            await run_shielded(containers.remove(self.engine, beside))
+
+    async def _fill(self, container: str, target: str, saved: Saved) -> None:
         if target not in saved.volumes:
             raise EnvironmentInvalid(f"the saved state has no volume {target}", fix="build the environment again")
 
         def work(client: Any) -> None:
             with saved.archive(target).open("rb") as file:
-                client.put_archive(self.container, str(PurePosixPath(target).parent), file)
+                client.put_archive(container, str(PurePosixPath(target).parent), file)
 
         await self.engine.call(work, doing=f"filling the volume at {target}", limit_s=FILL_S)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.aio import in_thread, run_shielded
-from sandbox.errors import SealBroken, SnapshotMissing
+from sandbox.errors import SnapshotMissing
 from sandbox.model import EnvironmentSpec, Role, SealedDir, Snapshot, SnapshotId
 from sandbox.ports import Clone, Storage
 from sandbox.runtimes.docker.engine import Engine
@@ -131,20 +131,6 @@ class Saver:
                 "`docker image prune --all` and `docker rmi` remove such images",
             ) from error
         return saved
-
-    async def verify(self, saved: Saved) -> None:
-        """Read the archives again and compare; raise SealBroken. The image's id is the engine's own digest of it."""
-
-        def work() -> list[str]:
-            broken = []
-            for target, volume in saved.volumes.items():
-                with saved.archive(target).open("rb") as file:
-                    if archive.digest_of(archive.lines_of(file)) != volume.digest:
-                        broken.append(target)
-            return broken
-
-        if broken := await in_thread(work):
-            raise SealBroken(f"the saved volumes at {', '.join(broken)} are not what was sealed", fix="build the environment again")
 
     async def sweep(self, *, dry_run: bool = False) -> tuple[str, ...]:
         """Remove the images whose sealed directory has gone (with `dry_run`: name them)."""
