@@ -85,6 +85,13 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("Default/Preferences:profile.were_old_google_logins_removed", "the same"),
 )
 
+# Files whose every byte a page chose, in private file systems and IndexedDB: whatever they look like, nothing is left out of them.
+_OF_PAGES = ("Default/File System/*", "*.indexeddb.blob/*")
+
+
+def is_of_pages(path: str) -> bool:
+    return any(fnmatchcase(path, pattern) for pattern in _OF_PAGES)
+
 
 def skips_file(path: str) -> bool:
     names = path.split("/")

@@ -63,6 +63,9 @@ def _file(tree: Tree, entry: TreeEntry, loose: dict[str, str]) -> Fields:
     if entry.size > _FILE_BYTES:
         raise ValueError(f"it has {entry.size} bytes")
     data = tree.read(path)
+    if noise.is_of_pages(path):
+        loose[name_of(path)] = f"{len(data)} bytes, {bytes_digest(data)}"
+        return {}
     if data.startswith(SQLITE):
         tables = sqlite_tables(partial(_content, tree), path, partial(noise.skips_key, path))
         return {f"{name_of(path)} {name_of(table)}/": listing(rows) for table, rows in tables.items() if rows}

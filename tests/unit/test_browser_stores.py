@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probes.browser import leveldb, noise
+from probes.browser.profile import read_profile
 from probes.browser.snappy import decompress
 from probes.browser.stores import cache_line, json_lines, sqlite_tables
+from sandbox.storage import PlainTree
 
 
 def varint(number: int) -> bytes:
@@ -191,3 +193,23 @@ def test_only_what_is_named_is_left_out(path: str, skipped: bool) -> None:
 
 def test_every_omission_has_a_reason() -> None:
     assert all(len(reason) > 5 for _, reason in (*noise.FILES, *noise.KEYS))
+
+
+def test_what_pages_chose_byte_by_byte_is_read_whole_whatever_it_looks_like(tmp_path: Path) -> None:
+    """A page's own database has tables that the browser's may leave out, and what begins like a document need not be one."""
+    kept, blob = tmp_path / "Default/File System/000/t/00/00000000", tmp_path / "Default/IndexedDB/http_a_0.indexeddb.blob/1/00/1"
+    for path in (kept, blob):
+        path.parent.mkdir(parents=True)
+    blob.write_bytes(b"{not one")
+    readings = []
+    for said in ("one", "two"):
+        kept.unlink(missing_ok=True)
+        with sqlite3.connect(kept) as connection:
+            connection.execute("create table meta (id text)")
+            connection.execute("insert into meta values (?)", [said])
+        connection.close()
+        fields, problems = read_profile(PlainTree(tmp_path))
+        assert problems == []
+        readings.append(fields["profile/other files/"])
+    assert readings[0] != readings[1]
+    assert "indexeddb.blob/1/00/1" in readings[0]
