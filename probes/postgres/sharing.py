@@ -29,6 +29,8 @@ AT_A_BARRIER = (
 )
 # How many roles are members of the agent's: the memberships themselves are read.
 COUNTED = "shared dependencies/*/pg_auth_members/"
+# What follows so many words of these is a holder's own choice: another part's name in it says nothing of that part.
+CHOSEN = {"sessions/": 3, "prepared transactions/": 1}
 _MADE_WHEN_NEEDED = "pgsql_tmp"
 
 
@@ -52,11 +54,12 @@ class Scope:
                 lines = [n for n in text.split("\n") if n not in self.names and n != _MADE_WHEN_NEEDED]
                 kept[name] = "\n".join(lines)
             elif self._wanted(name):
-                kept[self._said(name)] = self._said(text)
+                given, chosen = _split(name)
+                kept[self._said(given) + chosen] = self._said(text)
         return kept
 
     def _wanted(self, name: str) -> bool:
-        named = self._named(name)
+        named = self._named(_split(name)[0])
         if self.own is None:
             return len(named) != 1 and not name.startswith(COUNTED)
         if self.own.name in named:
@@ -71,6 +74,15 @@ class Scope:
             return text
         own = None if self.own is None else self.own.name
         return _pattern(self.names).sub(lambda m: PART if own is None else OWN if m[0] == own else OTHER, text)
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Part a field's name into what the server gave and what a holder chose."""
+    for prefix, words in CHOSEN.items():
+        if name.startswith(prefix):
+            given = "/".join(name.split("/", words)[:words])
+            return given, name[len(given) :]
+    return name, ""
 
 
 def _pattern(names: Collection[str]) -> re.Pattern[str]:

@@ -61,6 +61,22 @@ def test_a_name_inside_another_is_not_that_name() -> None:
     assert scope(A).fields({f"databases/{B}x": "1", f"databases/x_{B}": "2"}) == {f"databases/{B}x": "1", f"databases/x_{B}": "2"}
 
 
+def test_what_a_holder_chose_to_call_like_a_neighbour_says_nothing_of_the_neighbour() -> None:
+    """Names of parts can be read in the server's catalogues, and given to transactions and sessions."""
+    found = {
+        f"prepared transactions/{B}": f"{A} {A}",
+        f"sessions/{A}/{A}/client backend {B} idle": "1",
+        f"sessions/{A}/{A}/client backend a/{B} idle": "1",
+    }
+    bystander = Part(isolation=Isolation.DATABASE, namespace=NamespaceId("n"), name=B, secret="")
+
+    assert Scope.of(Sharing(own=bystander, names={A, B}), ()).fields(found) == {}
+    own = scope(A).fields(found)
+    assert set(own) == {f"sessions/(own)/(own)/client backend {B} idle", f"sessions/(own)/(own)/client backend a/{B} idle"}
+    assert not any(of_instance(name) for name in own)
+    assert set(scope(None).fields(found)) == {f"prepared transactions/{B}"}
+
+
 def test_the_password_of_this_generation_is_known_by_its_verifier() -> None:
     assert is_ours(verifier("secret"), "secret")
     assert not is_ours(verifier("secret"), "another")

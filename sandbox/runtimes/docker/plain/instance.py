@@ -30,6 +30,8 @@ from sandbox.runtimes.group.watch import watch_disk
 log = logging.getLogger(__name__)
 _UNREACHED = ("/dev", "/proc", "/sys")
 _SETTLE_S = 30.0
+_ON_DISK = "read in the writable layer on the disk"
+_LISTED = "as the engine lists them: not what kept its size and time, nor attributes of directories"
 _PUBLISHED = (
     "ports published at {} of the engine's machine, on a bridge of this home. No wall: from inside, every service of that machine "
     "on its bridge or on all its addresses is reached, and what it routes to is sent packets"
@@ -142,6 +144,7 @@ class PlainInstance:
             "limits": f"memory {limits.memory_mb} MiB, pids {limits.pids}, cpus {limits.cpus:g}",
             "profile": "read back from the engine's description and the host's /proc" if bounds else "by the engine's description",
             **{f"bound_{name}": text for name, text in bounds.items() if name in ("memory", "pids", "cpu")},
+            "changed_files": _ON_DISK if self._lineage is not None and self._lineage.upper is not None else _LISTED,
             "observed": "engine and the host's /proc" if beside else "engine alone: no listeners, no mount table",
             "disk_bound": f"{limits.disk_mb} MiB of {counted}",
             "commands": "one exec each",
