@@ -44,6 +44,21 @@ async def run_shielded(work: Coroutine[Any, Any, T]) -> T:
     raise cancelled
 
 
+async def undo(error: BaseException, *works: Coroutine[Any, Any, object]) -> None:
+    """Run the clean-ups of what `error` cut short, each to its end, before it is raised again. What fails in them is a note of it:
+    it must not replace what happened, least of all a cancellation. One that comes meanwhile is raised at the end."""
+    cancelled: asyncio.CancelledError | None = None
+    for work in works:
+        try:
+            await run_shielded(work)
+        except asyncio.CancelledError as late:
+            cancelled = late
+        except Exception as failed:  # noqa: BLE001 - whatever it is, it is told with the error that comes first
+            error.add_note(f"its clean-up failed, too: {type(failed).__name__}: {failed}")
+    if cancelled is not None:
+        raise cancelled
+
+
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run blocking `function` in the default executor; when cancelled, wait for it to end before re-raising."""
     return await in_executor(None, function, *args, **kwargs)

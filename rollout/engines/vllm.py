@@ -23,7 +23,7 @@ from rollout.engines.engine import ABORT, LENGTH, STOP, Completion, EngineLoad, 
 from rollout.engines.weights import context_of, dtype_of, fits, shapes_of
 from rollout.errors import EngineLost, RequestInvalid
 from rollout.policies.tokens import ModelTokenizer, Tokenizer
-from sandbox.aio import in_thread, run_shielded
+from sandbox.aio import in_thread, run_shielded, undo
 from sandbox.errors import EnvironmentInvalid, RuntimeUnavailable
 from sandbox.ports import Clock
 
@@ -119,8 +119,8 @@ class VllmEngine:
             with self._told("the engine did not come up"):
                 self._known[str(await self._engine.get_weight_version())] = self.version
                 self._checksum = await self._sum()
-        except BaseException:
-            await run_shielded(self._end())
+        except BaseException as error:
+            await undo(error, self._end())
             raise
         return self
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sandbox.aio import in_thread, run_shielded
+from sandbox.aio import in_thread, run_shielded, undo
 from sandbox.errors import LimitReached, SnapshotMissing
 from sandbox.model import Role, SealedDir
 from sandbox.ports import Clone
@@ -91,9 +91,9 @@ class Store:
         self._sealing[holder] = needs
         try:
             record = await in_thread(self._seal, clone, layout, holder)
-        except BaseException:
+        except BaseException as error:
             self._records.forget([holder.name])
-            await run_shielded(self._throw_away(holder))
+            await undo(error, self._throw_away(holder))
             raise
         finally:
             del self._sealing[holder]
@@ -149,8 +149,8 @@ class Store:
         self._being_made.add(holder)
         try:
             layout = await in_thread(self._lay_out, origin, holder)
-        except BaseException:
-            await run_shielded(self._throw_away(holder))
+        except BaseException as error:
+            await undo(error, self._throw_away(holder))
             raise
         finally:
             self._being_made.discard(holder)

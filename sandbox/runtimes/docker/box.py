@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from sandbox.aio import in_thread, run_shielded
+from sandbox.aio import in_thread, run_shielded, undo
 from sandbox.errors import InstanceLost
 from sandbox.model import ProcessInfo
 from sandbox.ports import Listener
@@ -49,8 +49,8 @@ class DockerBox:
         box = cls(plan, container, done_with)
         try:
             await box._begin(image)
-        except BaseException:
-            await run_shielded(box.kill())
+        except BaseException as error:
+            await undo(error, box.kill())
             raise
         box.in_force = {**claims, **container.bounds}
         return box

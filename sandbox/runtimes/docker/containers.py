@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from sandbox.aio import run_shielded
+from sandbox.aio import undo
 from sandbox.errors import AutoclaveError, RuntimeUnavailable
 from sandbox.runtimes.docker import troubles
 from sandbox.runtimes.docker.engine import CALL_S, Engine
@@ -29,9 +29,9 @@ async def create(engine: Engine, config: Mapping[str, Any], mark: Mark) -> str:
     async with engine.creating(doing):
         try:
             return await _until_there(engine, whole, mark, doing)
-        except BaseException:
+        except BaseException as error:
             engine.doubtful.add(mark.name)
-            await run_shielded(_withdraw(engine, mark))
+            await undo(error, _withdraw(engine, mark))
             raise
 
 

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from sandbox.aio import run_shielded
+from sandbox.aio import run_shielded, undo
 from sandbox.errors import AutoclaveError, EnvironmentInvalid, InstanceLost, LimitReached, ResetFailed, SnapshotMissing
 from sandbox.model import ExecResult, NamespaceId, Snapshot
 from sandbox.ports import Storage
@@ -74,8 +74,8 @@ class GroupInstance:
         try:
             self._world = await self._prepare(self.snapshot)
             await self._come_up(self._world, generation)
-        except BaseException:
-            await run_shielded(self.close())
+        except BaseException as error:
+            await undo(error, self.close())
             raise
 
     async def _prepare(self, snapshot: Snapshot) -> World:
@@ -205,8 +205,8 @@ class GroupInstance:
             try:
                 async with self._failing("restore"):
                     await self._replace(snapshot, generation)
-            except BaseException:
-                await run_shielded(self._down())
+            except BaseException as error:
+                await undo(error, self._down())
                 raise
 
     async def _replace(self, snapshot: Snapshot, generation: int) -> None:
@@ -239,8 +239,8 @@ class GroupInstance:
                     await self.world.disconnect()
                     self.in_place = True
                     await self._come_up(self.world, generation)
-            except BaseException:
-                await run_shielded(self._down())
+            except BaseException as error:
+                await undo(error, self._down())
                 raise
 
     async def _run_hook(self, hook: Sequence[str]) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
-from sandbox.aio import in_thread, run_shielded
+from sandbox.aio import in_thread, run_shielded, undo
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import InstanceId, NamespaceId, Role, SealedDir, Snapshot, TaskSpec
 from sandbox.ports import Clone, Environment, Storage
@@ -62,8 +63,8 @@ class GroupRuntime:
                 await self._seed(plans, clones, resource.spec.name, None)
             await self._make_mount_points(plans, clones)
             dirs = await seal_all(self._storage, plans, clones)
-        except BaseException:
-            await run_shielded(all_of(*(clone.destroy() for clone in clones.values())))
+        except BaseException as error:
+            await undo(error, *(clone.destroy() for clone in clones.values()))
             raise
         return joined(plans.spec, dirs, self._storage, parent=None, task=None, runtime=self.name)
 
@@ -85,9 +86,9 @@ class GroupRuntime:
                 await self._seed(plans, clones, owner, options)
             for state in changed:
                 sealed[state.name] = await self._storage.seal(clones[state.name])
-        except BaseException:
-            await run_shielded(all_of(*(clone.destroy() for clone in clones.values())))
-            await run_shielded(all_of(*(self._storage.remove(directory) for directory in sealed.values())))
+        except BaseException as error:
+            removals = (self._storage.remove(directory) for directory in sealed.values())
+            await undo(error, *(clone.destroy() for clone in clones.values()), *removals)
             raise
         dirs = [sealed.get(d.name, d) for d in golden.dirs]
         return joined(plans.spec, dirs, self._storage, parent=golden.id, task=task.id, runtime=self.name)
@@ -115,12 +116,12 @@ class GroupRuntime:
         return (*gone, *await in_thread(sweep_sockets, self._settings, tokens, dry_run=dry_run))
 
     async def close(self) -> None:
-        await run_shielded(all_of(*(shared.close() for shared in tuple(self._shared))))
-        await run_shielded(all_of(*(instance.close() for instance in tuple(self._instances))))
-        self._instances.clear()
-        self._shared.clear()
-        await self._boxes.close()
-        await in_thread(remove_empty, self._settings)
+        """Close everything, whatever of it fails."""
+        async with AsyncExitStack() as stack:  # in the reverse order
+            stack.push_async_callback(in_thread, remove_empty, self._settings)
+            stack.push_async_callback(self._boxes.close)
+            stack.push_async_callback(_close_all, self._instances)
+            stack.push_async_callback(_close_all, self._shared)
 
     def _planned(self, environment: Environment) -> Plans:
         """Plans are kept with their environment: they remember which programs were staged."""
@@ -153,3 +154,10 @@ class GroupRuntime:
                     raise EnvironmentInvalid(
                         f"environment {plans.spec.name}: {', '.join(paths)} cannot be made: {done.stderr.decode(errors='replace')}"
                     )
+
+
+async def _close_all(held: set[Any]) -> None:
+    try:
+        await all_of(*(each.close() for each in tuple(held)))
+    finally:
+        held.clear()

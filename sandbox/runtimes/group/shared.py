@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sandbox.aio import run_shielded
+from sandbox.aio import run_shielded, undo
 from sandbox.errors import AutoclaveError, EnvironmentInvalid, InstanceLost
 from sandbox.model import IdentityProof, InstanceId, Isolation, Limits, Mismatch, NamespaceId, Role, Snapshot
 from sandbox.ports import Divisible, Part, Resource, Sharing, Storage, Tree
@@ -74,8 +74,8 @@ class GroupShared:
         shared = cls(settings, storage, boxes, plans, instance, snapshot)
         try:
             await shared._come_up(snapshot, generation)
-        except BaseException:
-            await run_shielded(shared.close())
+        except BaseException as error:
+            await undo(error, shared.close())
             raise
         return shared
 

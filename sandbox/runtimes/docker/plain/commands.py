@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox.aio import in_thread, run_shielded
+from sandbox.aio import in_thread, run_shielded, undo
 from sandbox.errors import AutoclaveError, InstanceLost
 from sandbox.model import NOTHING, ExecResult
 from sandbox.runtimes.docker import containers, streams
@@ -56,8 +56,8 @@ async def run(
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_END_S):
                     await _exchange(running.attached, b"", output)
-    except BaseException:
-        await run_shielded(running.withdraw())
+    except BaseException as error:
+        await undo(error, running.withdraw())
         raise
     finally:
         await run_shielded(running.close())

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from sandbox.aio import in_thread, run_shielded
+from sandbox.aio import in_thread, run_shielded, undo
 from sandbox.errors import AutoclaveError, InstanceLost, LimitReached, ResetFailed, SnapshotMissing
 from sandbox.model import NOTHING, ExecResult, NamespaceId, Snapshot
 from sandbox.runtimes.docker import containers
@@ -85,8 +85,8 @@ class PlainInstance:
         try:
             instance._lineage = await instance._make(snapshot, generation)
             await instance._come_up(generation)
-        except BaseException:
-            await run_shielded(instance.close())
+        except BaseException as error:
+            await undo(error, instance.close())
             raise
         return instance
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from sandbox.aio import run_shielded
+from sandbox.aio import run_shielded, undo
 from sandbox.errors import EnvironmentInvalid, InstanceLost, RuntimeUnavailable
 from sandbox.model import IdentityProof
 from sandbox.runtimes.docker import containers, leftovers
@@ -54,8 +54,8 @@ class Lineage:
             if saved is not None:
                 await lineage._fill_all(saved, config)
                 lineage.proof = await lineage._prove(saved)
-        except BaseException:
-            await run_shielded(lineage.destroy())
+        except BaseException as error:
+            await undo(error, lineage.destroy())
             raise
         return lineage
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandbox.aio import in_thread, run_shielded
+from sandbox.aio import in_thread, undo
 from sandbox.errors import SnapshotMissing
 from sandbox.model import EnvironmentSpec, Role, SealedDir, Snapshot, SnapshotId
 from sandbox.ports import Clone, Storage
@@ -73,9 +73,8 @@ class Saver:
             image = await self._commit(container, mark)
             sealed = await self._seal(clone, container, image, volumes)
             await in_thread(self._record, mark.tag, sealed)
-        except BaseException:
-            await run_shielded(clone.destroy())
-            await run_shielded(self._forget_image(mark.tag))
+        except BaseException as error:
+            await undo(error, clone.destroy(), self._forget_image(mark.tag))
             raise
         digest = hashlib.blake2b(f"{sealed.name}\0{sealed.digest}".encode(), digest_size=16).hexdigest()
         return Snapshot(
