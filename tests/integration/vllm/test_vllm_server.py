@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::Warning:(torch|vllm|transformers|tokenizers|huggingface_hub)[.].*"),  # theirs
+    pytest.mark.filterwarnings("ignore:Unclosed context <zmq:ResourceWarning"),  # of an engine that ended
 ]
 
 
