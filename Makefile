@@ -73,7 +73,7 @@ acceptance: machine $(VENV)/.ready-dev
 
 bench: machine $(VENV)/.ready-dev
 	@$(ENGINE) $(PYTEST) tests/bench -m "bench and not vllm" -s --timeout=1800 -p no:randomly
-	@$(if $(WITH_VLLM),$(PYTEST_VLLM) tests/bench -m "bench and vllm" -s --timeout=1800 -p no:randomly)
+	@$(if $(WITH_VLLM),$(PYTEST_VLLM) tests/bench/test_bench_rollout.py -m "bench and vllm" -s --timeout=1800 -p no:randomly)
 
 clean:
 	rm -rf $(VENV) $(VLLM) build dist .mypy_cache .ruff_cache .hypothesis .import_linter_cache
