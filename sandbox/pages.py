@@ -39,12 +39,19 @@ class Pages:
         self._playwright: Any = None
         self._starting = asyncio.Lock()
         self._browsers: dict[str, Browser] = {}
+        self._open: dict[str, asyncio.Lock] = {}  # of sessions that were not forgotten: one connection each
 
     async def page(self, session: str, address: str) -> Page:
         """Return the first tab of the session's browser. Raises RuntimeUnavailable or InstanceLost."""
-        browser = self._browsers.get(session)
-        if browser is None or not browser.is_connected():
-            browser = self._browsers[session] = await self._connect(address)
+        lock = self._open.setdefault(session, asyncio.Lock())
+        async with lock:
+            browser = self._browsers.get(session)
+            if browser is None or not browser.is_connected():
+                browser = await self._connect(address)
+                if self._open.get(session) is not lock:
+                    await run_shielded(_quietly(browser.close(), "connection"))
+                    raise InstanceLost("the session ended while its page was opened", fix="ask for a new session")
+                self._browsers[session] = browser
         contexts = browser.contexts
         context = contexts[0] if contexts else await browser.new_context()
         return context.pages[0] if context.pages else await context.new_page()
@@ -80,13 +87,14 @@ class Pages:
 
     async def forget(self, session: str) -> None:
         """End a session's connection, whatever state its browser is in."""
+        self._open.pop(session, None)
         browser = self._browsers.pop(session, None)
         if browser is not None:
             await run_shielded(_quietly(browser.close(), "connection"))
 
     async def close(self) -> None:
         """End every connection and Playwright itself."""
-        for session in list(self._browsers):
+        for session in {*self._open, *self._browsers}:
             await self.forget(session)
         playwright, self._playwright = self._playwright, None
         if playwright is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from sandbox.aio import poll
 from sandbox.resources.browser.relay import websocket
 from sandbox.resources.browser.relay.filtering import Denied, judge
+from sandbox.resources.browser.relay.main import SECRET
 from sandbox.resources.browser.relay.parts import Part, Parts
 from sandbox.resources.browser.relay.sharing import CallFailed, Sharing
 
@@ -352,3 +355,20 @@ async def test_a_part_that_cannot_be_made_leaves_no_context_that_is_nobodys(tmp_
     with pytest.raises(CallFailed):
         await parts.make("ns_1", "secret")
     assert browser.there <= {parts.commons.context}
+
+
+async def test_a_browser_that_ends_before_it_answers_ends_the_relay(tmp_path: Path) -> None:
+    """Nothing would be heard of it any more, and whoever starts it must not wait for that."""
+    config = {"argv": ["/bin/sh", "-c", "exit 3"], "directory": str(tmp_path), "downloads": str(tmp_path), "sites": {}}
+    boot = "import sys; from sandbox.resources.browser.relay.main import main; main()"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", boot, json.dumps(config), env={**os.environ, SECRET: "secret"}, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        async with asyncio.timeout(60):
+            assert await process.wait() == 3
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert list(tmp_path.iterdir()) == []

@@ -71,7 +71,14 @@ async def serve(config: dict[str, Any]) -> int:
     sharing = Sharing(writing.write)
     reading, pipe = await loop.connect_read_pipe(lambda: _Pipe(sharing), os.fdopen(back, "rb", 0))
     server = Server(sharing, config["downloads"], secret)
-    await sharing.call("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": config["downloads"]})
+    first = asyncio.ensure_future(
+        sharing.call("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": config["downloads"]})
+    )
+    await asyncio.wait({first, pipe.ended}, return_when=asyncio.FIRST_COMPLETED)
+    if not first.done():  # it ended before it said anything, and will not
+        first.cancel()
+        return await loop.run_in_executor(None, _exit_code, pid) or 1
+    first.result()
     directory = config["directory"]
     os.mkdir(f"{directory}/own", 0o700)
     listening = [await loop.create_unix_server(lambda: Connection(server), f"{directory}/cdp.sock")]
@@ -95,8 +102,13 @@ async def serve(config: dict[str, Any]) -> int:
     reading.close()
     if not writing.is_closing():
         writing.abort()
-    _, status = await loop.run_in_executor(None, os.waitpid, pid, 0)
-    return os.waitstatus_to_exitcode(status) if not closing else 0
+    code = await loop.run_in_executor(None, _exit_code, pid)
+    return code if not closing else 0
+
+
+def _exit_code(pid: int) -> int:
+    """Wait for its end."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def main() -> None:

@@ -1,0 +1,71 @@
+"""Playwright's connections to the browsers of sessions: one each, and none for a session that has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sandbox.errors import InstanceLost
+from sandbox.pages import Pages
+
+
+class Connected:
+    """A browser as Playwright gives it."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.pages = [object()]
+
+    @property
+    def contexts(self) -> list[Connected]:
+        return [self]
+
+    def is_connected(self) -> bool:
+        return not self.closed
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Slow(Pages):
+    """Connects when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on, self.asked = asyncio.Event(), asyncio.Event()
+        self.made: list[Connected] = []
+
+    async def _connect(self, address: str) -> Any:
+        self.asked.set()
+        await self.go_on.wait()
+        self.made.append(Connected())
+        return self.made[-1]
+
+
+async def test_pages_that_are_asked_for_at_once_share_a_connection() -> None:
+    pages = Slow()
+    asking = [asyncio.create_task(pages.page("s", "ws://one")) for _ in range(3)]
+    await pages.asked.wait()
+    pages.go_on.set()
+
+    found = await asyncio.gather(*asking)
+
+    assert [*map(id, found)] == [id(pages.made[0].pages[0])] * 3
+    assert len(pages.made) == 1
+    await pages.close()
+    assert pages.made[0].closed
+
+
+@pytest.mark.parametrize("ends", ["forget", "close"])
+async def test_a_session_that_ends_while_its_page_is_opened_keeps_no_connection(ends: str) -> None:
+    pages = Slow()
+    asking = asyncio.create_task(pages.page("s", "ws://one"))
+    await pages.asked.wait()
+    await (pages.forget("s") if ends == "forget" else pages.close())
+    pages.go_on.set()
+
+    with pytest.raises(InstanceLost, match="the session ended while its page was opened"):
+        await asking
+    assert [browser.closed for browser in pages.made] == [True]
