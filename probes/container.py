@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -12,6 +13,7 @@ from probes.canonical import listing, name_of
 from probes.command import output_fields
 from probes.kinds import Options, digest_of_kind, read_options, resource_of
 from probes.probe import Findings, ProbeContext
+from sandbox.actions import is_secret
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
 from sandbox.ports.container import SHARED, ContainerState, ContainerView, HasContainers
@@ -20,6 +22,7 @@ PATHS = "changed paths/"
 FILES = "changed files/"
 _VOLUME = "volume "
 _MEMORY = "memory "
+_VARIABLE = "env/"
 _CANNOT_RUN = (126, 127)
 
 
@@ -104,7 +107,7 @@ class ContainerProbe:
 
 def state_fields(state: ContainerState) -> dict[str, str]:
     """One field for each setting and each mount; and how the container stands."""
-    fields = {f"setting/{name_of(name)}": name_of(text) for name, text in state.settings.items()}
+    fields = {f"setting/{name_of(name)}": name_of(_shown(name, text)) for name, text in state.settings.items()}
     return fields | {
         "status": state.status,
         "exit code": str(state.exit_code),
@@ -112,6 +115,14 @@ def state_fields(state: ContainerState) -> dict[str, str]:
         "restarts": str(state.restarts),
         "mounts": "\n".join(map(name_of, state.mounts)),
     }
+
+
+def _shown(setting: str, text: str) -> str:
+    """A variable that is called like a secret is told apart by a few bits of its digest: reports show what is read."""
+    variable = setting.removeprefix(_VARIABLE)
+    if variable == setting or not is_secret(variable):
+        return text
+    return f"withheld, digest {hashlib.blake2b(text.encode('utf-8', 'surrogateescape'), digest_size=4).hexdigest()}"
 
 
 def create(spec: ProbeSpec, environment: EnvironmentSpec) -> ContainerProbe:

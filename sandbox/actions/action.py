@@ -153,8 +153,13 @@ def decode(line: Mapping[str, Any]) -> RecordedAction:
     )
 
 
+def is_secret(name: str) -> bool:
+    """True for a variable that is called like a secret, whose value is written nowhere."""
+    return _SECRET.search(name) is not None
+
+
 def _secrets(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if _SECRET.search(name)}
+    return {name: value for name, value in env.items() if is_secret(name)}
 
 
 def _hidden(text: str, secrets: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a command inside a container says is a reading only where it could be run, and was heard to its end."""
+"""What is read of a container: commands inside only where they were heard to their end, and no secret."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from probes.container import ContainerOptions, ContainerProbe
+from probes.container import ContainerOptions, ContainerProbe, state_fields
 from probes.probe import ProbeContext
 from sandbox.model import Depth, ExecResult
 from sandbox.ports.container import ContainerState, ContainerView
@@ -59,3 +59,17 @@ async def test_what_could_not_be_asked_is_a_problem(ended: dict[str, Any], probl
     else:
         assert problem in " ".join(found.problems)
         assert not any(name.startswith("inside/") for name in found.fields)
+
+
+def test_the_value_of_a_variable_that_is_called_like_a_secret_is_told_apart_and_not_shown() -> None:
+    def fields(**variables: str) -> dict[str, str]:
+        settings = {f"env/{name}": text for name, text in variables.items()}
+        return state_fields(ContainerState(status="running", exit_code=0, out_of_memory=False, restarts=0, settings=settings))
+
+    found = fields(REDIS_PASSWORD="first-word", MODE="test")
+    other = fields(REDIS_PASSWORD="other-word", MODE="test")
+
+    assert found["setting/env/MODE"] == "test"
+    assert not any("word" in text for text in (*found.values(), *other.values()))
+    assert found == fields(REDIS_PASSWORD="first-word", MODE="test")
+    assert found["setting/env/REDIS_PASSWORD"] != other["setting/env/REDIS_PASSWORD"]
