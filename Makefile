@@ -61,7 +61,7 @@ check: lint
 	@$(PYTEST) -n 2 tests/unit -m "not slow"
 
 test: machine lint
-	@$(ENGINE) $(PYTEST) -n 3 --dist worksteal tests -m "not acceptance and not bench and not vllm"
+	@$(ENGINE) $(PYTEST) -n 2 --dist worksteal tests -m "not acceptance and not bench and not vllm"
 	@$(if $(WITH_VLLM),$(MAKE) -s test-vllm,echo "not tested: what needs vLLM (make vllm, then make test-vllm)")
 
 test-vllm: $(VLLM)/.ready

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from probes.canonical import name_of
@@ -14,6 +16,8 @@ from probes.probe import Findings, ProbeContext
 from sandbox.aio import read_in_thread
 from sandbox.model import Depth, EnvironmentSpec, ProbeSpec
 from sandbox.ports import Sharing, Tree, TreeEntry
+
+WAITS_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 
 
 class TreeOptions(Options):
@@ -46,7 +50,16 @@ class SharedTreeProbe:
         sharing = context.sharing
         if sharing is None or sharing.tree is None:
             return Findings(fields={"tree": "none is shared"})
-        return Findings(fields=await read_in_thread(_read, sharing, sharing.tree, frozenset(sharing.directories)))
+        return Findings(fields=await self._settled(sharing, sharing.tree))
+
+    async def _settled(self, sharing: Sharing, tree: Tree) -> dict[str, str]:
+        """Read it once no directory goes meanwhile: that of an earlier generation is removed while the next one is checked already,
+        and nobody else takes anything away here."""
+        for wait_s in WAITS_S:
+            with suppress(FileNotFoundError):
+                return await read_in_thread(_read, sharing, tree, frozenset(sharing.directories))
+            await asyncio.sleep(wait_s)
+        return await read_in_thread(_read, sharing, tree, frozenset(sharing.directories))
 
 
 def _read(sharing: Sharing, tree: Tree, before: Collection[str]) -> dict[str, str]:

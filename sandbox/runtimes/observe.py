@@ -194,7 +194,11 @@ def _cmdline(pid: int) -> bytes:
 
 def is_ours(pid: int) -> bool:
     """True for bubblewrap itself and for the init of a command channel."""
-    words = _cmdline(pid).split(b"\0")
+    return _runs_ours(_cmdline(pid))
+
+
+def _runs_ours(cmdline: bytes) -> bool:
+    words = cmdline.split(b"\0")
     return words[1:2] == [b"--unsetenv"] or b"/.autoclave/init.pyc" in words
 
 
@@ -211,4 +215,5 @@ def _argv(pid: int) -> tuple[str, ...]:
 
 def is_another(pid: int) -> bool:
     """True where a program that is not ours is being executed. A process that is just ending has no command line: it is neither."""
-    return bool(_cmdline(pid)) and not is_ours(pid)
+    cmdline = _cmdline(pid)  # read once: it may end between two readings
+    return bool(cmdline) and not _runs_ours(cmdline)

@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from sandbox.model import Role
 from sandbox.runtimes import observe
 
@@ -66,3 +68,11 @@ def test_a_process_whose_first_thread_ended_still_runs() -> None:
 def test_a_process_is_told_by_its_words() -> None:
     with running("print('ready', flush=True); import time; time.sleep(600)") as pid:
         assert seen(pid)[0].startswith(sys.executable)
+
+
+def test_one_that_ends_between_two_readings_is_no_program_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bubblewrap whose program is not there was once taken for that program: its command line was read twice."""
+    readings = iter([b"bwrap\0--unsetenv\0label\0", b"", b""])
+    monkeypatch.setattr(observe, "_cmdline", lambda _: next(readings))
+
+    assert not observe.is_another(7)
