@@ -94,7 +94,7 @@ class Pages:
 
     async def close(self) -> None:
         """End every connection and Playwright itself."""
-        for session in {*self._open, *self._browsers}:
+        for session in list(self._open):
             await self.forget(session)
         playwright, self._playwright = self._playwright, None
         if playwright is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +17,10 @@ from sandbox.pool import Pool, PoolLimits
 from sandbox.ports import Environment, Ledger
 from sandbox.testing import FakeClock, Machine, MemoryRuntime, MemoryStorage
 from sandbox.testing.faults import Faults
+
+_VERSION = (
+    b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 42\r\n\r\n{"ApiVersion": "1.41", "Version": "20.10"}'
+)
 
 
 class Refusing:
@@ -107,3 +112,53 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 def make_bench() -> Callable[[Path], Bench]:
     """For tests that need a bench for each example."""
     return Bench
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Where an engine's socket may lie: its path has to be short."""
+    with tempfile.TemporaryDirectory(prefix="ac-", dir="/tmp") as found:
+        yield Path(found, "engine.sock")
+
+
+@asynccontextmanager
+async def _answering(
+    place: Path, answers: Callable[[str], bytes | Awaitable[bytes] | None], heard: list[str] | None = None
+) -> AsyncIterator[None]:
+    serving: set[asyncio.StreamWriter] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(writer)
+        try:
+            while head := (await reader.readuntil(b"\r\n\r\n")).decode():
+                length = next((int(w[15:]) for w in head.splitlines() if w.lower().startswith("content-length:")), 0)
+                await reader.readexactly(length)
+                line = " ".join(head.split()[:2])
+                if heard is not None:
+                    heard.append(line)
+                said = _VERSION if line.endswith("/version") else answers(line)
+                if said is not None:
+                    writer.write(said if isinstance(said, bytes) else await said)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            serving.discard(writer)
+            writer.transport.abort()
+
+    server = await asyncio.start_unix_server(serve, str(place))
+    try:
+        yield
+    finally:
+        server.close()
+        async with asyncio.timeout(30):
+            while serving:
+                for writer in serving:
+                    writer.transport.abort()
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def answering() -> Callable[..., AbstractAsyncContextManager[None]]:
+    """`async with answering(place, answers)`: a Docker engine that says what `answers` gives for a request's first line; nothing
+    where that is None. Its version it says itself. `heard` gets every first line."""
+    return _answering

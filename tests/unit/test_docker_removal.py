@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -26,49 +25,25 @@ from sandbox.runtimes.docker.profile import Shape
 from sandbox.runtimes.docker.streams import Attached
 from sandbox.settings import Settings
 
-VERSION = b'{"ApiVersion": "1.41", "Version": "20.10"}'
 MISSING = b'{"message": "No such container"}'
 SHAPE = Shape(image="sha256:1", uid=1, gid=1, home="/", limits=Limits(), targets=())
 
 
+Opens = Callable[[Path], AbstractAsyncContextManager[list[str]]]
+
+
 @pytest.fixture
-def place() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="ac-", dir="/tmp") as found:
-        yield Path(found, "engine.sock")
-
-
-@asynccontextmanager
-async def empty_engine(place: Path) -> AsyncIterator[list[str]]:
+def empty_engine(answering: Callable[..., AbstractAsyncContextManager[None]]) -> Opens:
     """An engine without a container; what it is asked."""
-    asked: list[str] = []
-    serving: set[asyncio.StreamWriter] = set()
+    head = f"HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: {len(MISSING)}\r\n\r\n"
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        serving.add(writer)
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                asked.append(" ".join(head.decode().split()[:2]))
-                known = asked[-1].endswith("/version")
-                body, status = (VERSION, "200 OK") if known else (MISSING, "404 Not Found")
-                writer.write(
-                    f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-                )
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            serving.discard(writer)
-            writer.transport.abort()
+    @asynccontextmanager
+    async def opened(place: Path) -> AsyncIterator[list[str]]:
+        asked: list[str] = []
+        async with answering(place, lambda _: head.encode() + MISSING, asked):
+            yield asked
 
-    server = await asyncio.start_unix_server(serve, str(place))
-    try:
-        yield asked
-    finally:
-        server.close()
-        async with asyncio.timeout(30):
-            while serving:
-                for writer in serving:
-                    writer.transport.abort()
-                await asyncio.sleep(0.01)
+    return opened
 
 
 async def rested(engine: Engine, number: int) -> tuple[Container, socket.socket]:
@@ -79,7 +54,7 @@ async def rested(engine: Engine, number: int) -> tuple[Container, socket.socket]
     return Container(engine, order, f"{number:064x}", Line(Attached(reader=reader, writer=writer))), there
 
 
-async def test_a_removal_that_failed_is_tried_again(place: Path) -> None:
+async def test_a_removal_that_failed_is_tried_again(place: Path, empty_engine: Opens) -> None:
     engine = Engine(Address(url=f"unix://{place}", path=str(place)), home="test")
     try:
         container, there = await rested(engine, 1)
@@ -101,7 +76,7 @@ async def test_a_removal_that_failed_is_tried_again(place: Path) -> None:
 
 
 async def test_a_container_that_ended_while_it_rested_is_not_used_again(
-    place: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    place: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, empty_engine: Opens
 ) -> None:
     async with empty_engine(place) as asked:
         with monkeypatch.context() as patched:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +28,12 @@ from sandbox.runtimes.docker.plain.readiness import ended_at, until_ready
 from sandbox.runtimes.docker.plain.saved import Saved, SavedVolume
 
 CONTAINER = "c" * 64
-VERSION = b'{"ApiVersion": "1.41", "Version": "20.10"}'
 STALLED = b"HTTP/1.1 200 OK\r\nX-Docker-Container-Path-Stat: e30=\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
 Answers = Callable[[str], bytes | Awaitable[bytes] | None]
 
 
 def answer(body: bytes, status: str = "200 OK") -> bytes:
     return f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="ac-", dir="/tmp") as found:
-        yield Path(found, "engine.sock")
 
 
 def defined(**options: Any) -> Definition:
@@ -62,49 +54,30 @@ def acting(engine: Engine, definition: Definition) -> PlainInstance:
     return instance
 
 
-@asynccontextmanager
-async def engine_of(place: Path, answers: Answers, **limits: Any) -> AsyncIterator[Engine]:
-    """An engine that says what `answers` gives for a request's first line; nothing where that is None."""
-    serving: set[asyncio.StreamWriter] = set()
+@pytest.fixture
+def engine_of(answering: Callable[..., AbstractAsyncContextManager[None]]) -> Callable[..., AbstractAsyncContextManager[Engine]]:
+    """Our side of an engine that says what `answers` gives for a request's first line; nothing where that is None."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        serving.add(writer)
-        try:
-            while head := (await reader.readuntil(b"\r\n\r\n")).decode():
-                length = next((int(w[15:]) for w in head.splitlines() if w.lower().startswith("content-length:")), 0)
-                await reader.readexactly(length)
-                line = " ".join(head.split()[:2])
-                said = answer(VERSION) if line.endswith("/version") else answers(line)
-                if said is not None:
-                    writer.write(said if isinstance(said, bytes) else await said)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            serving.discard(writer)
-            writer.transport.abort()
+    @asynccontextmanager
+    async def opened(place: Path, answers: Answers, **limits: Any) -> AsyncIterator[Engine]:
+        async with answering(place, answers):
+            engine = Engine(Address(url=f"unix://{place}", path=str(place)), home="test", limits=EngineLimits(**limits))
+            try:
+                yield engine
+            finally:
+                await engine.close()
 
-    server = await asyncio.start_unix_server(serve, str(place))
-    engine = Engine(Address(url=f"unix://{place}", path=str(place)), home="test", limits=EngineLimits(**limits))
-    try:
-        yield engine
-    finally:
-        await engine.close()
-        server.close()
-        async with asyncio.timeout(30):
-            while serving:
-                for writer in serving:
-                    writer.transport.abort()
-                await asyncio.sleep(0.01)
+    return opened
 
 
-async def test_an_engine_that_stalls_in_an_archive_holds_no_thread_for_ever(place: Path) -> None:
+async def test_an_engine_that_stalls_in_an_archive_holds_no_thread_for_ever(place: Path, engine_of: Any) -> None:
     async with engine_of(place, lambda line: STALLED if "/archive" in line else answer(b"{}"), calls=1) as engine:
         with pytest.raises(troubles.AnswerLost, match="did not answer in time"):
             await engine.call(lambda client: archive.lines_at(client, "one", "/data"), doing="reading", limit_s=0.5)
         assert await engine.call(lambda client: client.info(), doing="asking", limit_s=60) == {}
 
 
-async def test_what_ended_a_creation_is_told_also_where_its_withdrawal_fails(place: Path) -> None:
+async def test_what_ended_a_creation_is_told_also_where_its_withdrawal_fails(place: Path, engine_of: Any) -> None:
     def answers(line: str) -> bytes:
         said = b'{"message": "invalid mount"}' if line.startswith("POST") else b'{"message": "driver failed to remove"}'
         return answer(said, "400 Bad Request" if line.startswith("POST") else "500 Internal Server Error")
@@ -116,7 +89,7 @@ async def test_what_ended_a_creation_is_told_also_where_its_withdrawal_fails(pla
         assert engine.doubtful == {mark.name}
 
 
-async def test_a_creation_whose_answer_never_came_is_not_forgotten(place: Path) -> None:
+async def test_a_creation_whose_answer_never_came_is_not_forgotten(place: Path, engine_of: Any) -> None:
     """The container may come later, with its volumes: whoever closes removes both."""
 
     def answers(line: str) -> bytes | None:
@@ -145,7 +118,7 @@ def test_a_fault_of_this_machine_is_not_the_engines(tmp_path: Path) -> None:
     assert isinstance(gone, troubles.EngineGone)
 
 
-async def test_a_hook_waits_for_what_the_engine_still_does_for_the_generation_before(place: Path) -> None:
+async def test_a_hook_waits_for_what_the_engine_still_does_for_the_generation_before(place: Path, engine_of: Any) -> None:
     """A file that is put late would lie in the next one's state, where the hook could not undo it."""
     events: list[str] = []
     begun = asyncio.Event()
@@ -178,7 +151,7 @@ async def test_a_hook_waits_for_what_the_engine_still_does_for_the_generation_be
 
 
 @pytest.mark.parametrize("path", ["/scratch/x", "/dev/shm/x", "../scratch/y"])
-async def test_a_file_in_memory_is_refused_by_its_place(place: Path, path: str) -> None:
+async def test_a_file_in_memory_is_refused_by_its_place(place: Path, path: str, engine_of: Any) -> None:
     """The engine would put it below what is mounted there, where no program of the container sees it."""
     async with engine_of(place, lambda _: answer(b"{}")) as engine:
         instance = acting(engine, defined(tmpfs=["/scratch"], workdir="/srv"))
@@ -188,7 +161,7 @@ async def test_a_file_in_memory_is_refused_by_its_place(place: Path, path: str) 
             await instance.read_file(path)
 
 
-async def test_what_a_run_before_said_makes_none_ready(place: Path) -> None:
+async def test_what_a_run_before_said_makes_none_ready(place: Path, engine_of: Any) -> None:
     """The engine keeps what a container said before it was stopped for a snapshot."""
     asked: list[str] = []
 
@@ -208,7 +181,7 @@ async def test_what_a_run_before_said_makes_none_ready(place: Path) -> None:
         assert "since" not in asked[-1]
 
 
-async def test_volumes_of_a_read_only_root_are_filled_beside_it(place: Path, tmp_path: Path) -> None:
+async def test_volumes_of_a_read_only_root_are_filled_beside_it(place: Path, tmp_path: Path, engine_of: Any) -> None:
     """An engine refuses an archive for a container with such a root, even where it holds a volume's files alone."""
     (tmp_path / "data").mkdir()
     (tmp_path / "volume0.tar").write_bytes(archive.of_file(tmp_path / "data", "data"))
@@ -254,7 +227,7 @@ async def test_volumes_of_a_read_only_root_are_filled_beside_it(place: Path, tmp
     assert definition.config("any", mark, network="none", fresh=True)["HostConfig"]["ReadonlyRootfs"] is False
 
 
-async def test_a_file_that_a_read_only_root_refuses_is_refused_as_inside(place: Path) -> None:
+async def test_a_file_that_a_read_only_root_refuses_is_refused_as_inside(place: Path, engine_of: Any) -> None:
     def answers(line: str) -> bytes:
         if line.startswith("PUT"):
             return answer(b'{"message": "container rootfs is marked read-only"}', "400 Bad Request")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,10 +77,9 @@ def _make(client: Any, config: Mapping[str, Any], mark: Mark) -> str:
 
 async def _withdraw(engine: Engine, mark: Mark) -> None:
     """Remove what a failed creation may have made; what cannot be decided now is left to the sweep."""
-    with contextlib.suppress(AutoclaveError):  # what ended the creation is told, not this
-        gone = await engine.call(lambda client: _remove(client, mark.name), doing="withdrawing a creation", limit_s=_ASK_S)
-        if gone:
-            engine.doubtful.discard(mark.name)
+    gone = await engine.call(lambda client: _remove(client, mark.name), doing="withdrawing a creation", limit_s=_ASK_S)
+    if gone:
+        engine.doubtful.discard(mark.name)
 
 
 def _remove(client: Any, name: str) -> bool:

@@ -12,8 +12,8 @@ import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from sandbox.aio import run_shielded
-from sandbox.errors import AutoclaveError, ResetFailed, SnapshotMissing
+from sandbox.aio import undo
+from sandbox.errors import ResetFailed, SnapshotMissing
 from sandbox.model import IdentityProof, Role, SealedDir
 from sandbox.ports import Clone, Mount, Tree, TreeEntry
 from sandbox.runtimes.group.box import Boxes
@@ -49,9 +49,8 @@ class SharedTree:
         argv = ("/bin/sh", "-ec", _COPY, "sh", _GOLDEN, f"{TREE}/{name}")
         try:
             await self._errand(argv, golden, what=f"copying golden to {name}")
-        except BaseException:
-            with contextlib.suppress(AutoclaveError, OSError):
-                await run_shielded(self.remove(name))
+        except BaseException as error:
+            await undo(error, self.remove(name))
             raise
         return made
 
