@@ -41,8 +41,6 @@ pytestmark = [
     pytest.mark.vllm,
     pytest.mark.slow,
     pytest.mark.timeout(1800),
-    pytest.mark.filterwarnings("ignore::Warning:(torch|vllm|transformers|tokenizers|huggingface_hub)[.].*"),  # theirs
-    pytest.mark.filterwarnings("ignore:Unclosed context:ResourceWarning"),  # vLLM's
 ]
 
 SLOTS, ANSWER, GROUPS, GROUP = 8, 64, 8, 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import runpy
 import socket
@@ -11,7 +10,6 @@ import sys
 import time
 import urllib.error
 import urllib.request
-import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -55,21 +53,6 @@ def make_engine() -> Callable[[Path], VllmEngine]:
 async def engine(model: Path, make_engine: Callable[[Path], VllmEngine]) -> AsyncIterator[VllmEngine]:
     async with make_engine(model) as held:
         yield held
-    del held
-    _collect()
-
-
-@pytest.fixture(autouse=True)
-def collected() -> Iterator[None]:
-    """vLLM leaves its message context to the garbage collector, whose warning would be a later test's."""
-    yield
-    _collect()
-
-
-def _collect() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

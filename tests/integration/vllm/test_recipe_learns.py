@@ -20,8 +20,6 @@ pytestmark = [
     pytest.mark.namespaces,
     pytest.mark.slow,
     pytest.mark.timeout(1800),
-    pytest.mark.filterwarnings("ignore::Warning:(torch|vllm|transformers|tokenizers|huggingface_hub)[.].*"),  # theirs
-    pytest.mark.filterwarnings("ignore:Unclosed context <zmq:ResourceWarning"),  # of an engine that ended
 ]
 
 

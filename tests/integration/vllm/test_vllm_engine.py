@@ -22,8 +22,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.filterwarnings("ignore::Warning:(torch|vllm|transformers|tokenizers|huggingface_hub)[.].*"),  # theirs
-    pytest.mark.filterwarnings("ignore:Unclosed context <zmq:ResourceWarning"),  # of an engine that ended
 ]
 
 PROMPT = tuple(10 + (n * 7) % 200 for n in range(300))

@@ -24,8 +24,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.filterwarnings("ignore::Warning:(torch|vllm|transformers|tokenizers|huggingface_hub)[.].*"),  # theirs
-    pytest.mark.filterwarnings("ignore:Unclosed context <zmq:ResourceWarning"),  # of an engine that ended
 ]
 
 

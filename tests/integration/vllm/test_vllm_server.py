@@ -25,8 +25,6 @@ pytestmark = [
     pytest.mark.vllm,
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore::Warning:(torch|vllm|transformers|tokenizers|huggingface_hub)[.].*"),  # theirs
-    pytest.mark.filterwarnings("ignore:Unclosed context <zmq:ResourceWarning"),  # of an engine that ended
 ]
 
 

@@ -21,7 +21,6 @@ from rollout.learner.learner import Update
 from rollout.learner.loss import Clip, clipped, kl, logprobs_at, policy_loss
 from rollout.record import CONTEXT, Trajectory
 
-pytestmark = pytest.mark.filterwarnings("ignore::Warning:(torch|transformers|huggingface_hub)[.].*")  # theirs
 VOCAB = 12
 
 
