@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from probes.canonical import listing, name_of
 from probes.command import output_fields
@@ -35,6 +35,15 @@ class ContainerOptions(Options):
         description="commands whose output is read, by name: for what a server holds in memory. They run inside, so that they are "
         "worth what the container's files are, which this probe reads too",
     )
+    pairs: tuple[str, ...] = Field(
+        default=(), description="which of `inside` print lines `name=value`, so that each becomes a field of its own"
+    )
+
+    @model_validator(mode="after")
+    def _known(self) -> ContainerOptions:
+        if unknown := sorted(set(self.pairs) - set(self.inside)):
+            raise ValueError(f"pairs: there is no command {', '.join(unknown)} in `inside`")
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +102,10 @@ class ContainerProbe:
             return {}, f"the command inside {name} {why}"
         if result.exit_code in _CANNOT_RUN:
             return {}, f"the command inside {name} cannot be run: {argv[0]} (exit code {result.exit_code})"
-        found = {"exit code": str(result.exit_code), **output_fields(result.stdout, "text")}
+        found = {
+            "exit code": str(result.exit_code),
+            **output_fields(result.stdout, "pairs" if name in self.options.pairs else "text"),
+        }
         return {f"inside/{name_of(name)}/{field}": text for field, text in found.items()}, ""
 
     def _listing(self, lines: Mapping[str, str], *, top: str = "") -> str:

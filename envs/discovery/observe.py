@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from envs.discovery.servers import Known, known
 from envs.discovery.unstable import Fields, Kind, Reading
+from probes import create_verifier
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import NamespaceId, Snapshot
 from sandbox.pool.limits import PoolLimits
@@ -30,6 +33,7 @@ class Reads(Protocol):
 class Observed:
     """What was read. `builds` are fields that differ between two builds from the seed: no trouble, since only one is sealed."""
 
+    known: Known  # the servers that run in it; their probes read, too
     readings: tuple[Reading, ...]
     builds: tuple[Reading, ...]
 
@@ -47,18 +51,19 @@ async def observe(
 ) -> Observed:
     """Build twice, start so many instances of the first build one after another, and read each; the first one again after
     `later_s` seconds and after a restore. Everything is removed again. Raises EnvironmentInvalid where that cannot be done."""
-    verifier = environment.verifier
+    spec, verifier = environment.spec, environment.verifier
     if not isinstance(verifier, Reads):
         raise EnvironmentInvalid(
-            f"environment {environment.spec.name} brings a verifier of its own, which cannot be asked what it reads",
+            f"environment {spec.name} brings a verifier of its own, which cannot be asked what it reads",
             fix="discovery is for environments that are judged by probes",
         )
-    if environment.spec.isolation.shares:
+    if spec.isolation.shares:
         raise EnvironmentInvalid(
-            f"environment {environment.spec.name} shares instances; discovery looks at instances of their own",
+            f"environment {spec.name} shares instances; discovery looks at instances of their own",
             fix='set `isolation = "instance"` for it, and take what it proposes over',
         )
     limits = PoolLimits()
+    reads: Reads = verifier
     async with AsyncExitStack() as stack:
 
         async def built() -> Snapshot:
@@ -69,14 +74,19 @@ async def observe(
 
         async def read(instance: Instance) -> Fields:
             async with asyncio.timeout(limits.check_s):
-                return await verifier.read(instance.subject())
+                return await reads.read(instance.subject())
 
         say("building twice")
         golden, second = await built(), await built()
         readings: list[Reading] = []
+        found = Known()
         for number in range(1, instances + 1):
             say(f"fresh instance {number} of {instances}")
             async with _started(environment, runtime, golden, limits) as instance:
+                if number == 1:
+                    found = await known(spec, instance)
+                    if found.probes:
+                        reads = create_verifier(dataclasses.replace(spec, probes=(*spec.probes, *found.probes)))
                 readings.append(Reading(kind=Kind.FRESH, fields=await read(instance)))
                 if number > 1:
                     continue
@@ -88,7 +98,7 @@ async def observe(
                 readings.append(Reading(kind=Kind.RESTORED, fields=await read(instance)))
         async with _started(environment, runtime, second, limits) as instance:
             builds = (readings[0], Reading(kind=Kind.FRESH, fields=await read(instance)))
-    return Observed(readings=tuple(readings), builds=builds)
+    return Observed(known=found, readings=tuple(readings), builds=builds)
 
 
 @asynccontextmanager

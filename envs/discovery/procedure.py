@@ -9,8 +9,8 @@ from typing import Any
 
 from envs.discovery.observe import LATER_S, Observed, observe
 from envs.discovery.sources import draft
-from envs.discovery.text import proposed
-from envs.discovery.unstable import Proposal, Unstable, left_over, proposals, unstable
+from envs.discovery.text import Origin, proposed
+from envs.discovery.unstable import Proposal, Unstable, covering, left_over, proposals, unstable
 from envs.environment import load
 from probes.defaults import default_probes
 from sandbox.aio import in_thread
@@ -75,19 +75,23 @@ async def discover(
     say: Say = lambda _: None,
 ) -> Discovery:
     """Look at so many fresh instances. What the environment declares volatile already is not proposed again."""
-    spec = environment.spec
     observed = await observe(environment, runtime, instances=instances, later_s=later_s, say=say)
-    known = tuple(spec.volatile)
+    own, servers = environment.spec, observed.known
+    spec = replace(own, probes=(*own.probes, *servers.probes))
+    known = (*own.volatile, *servers.volatile)
     undeclared = {u.name for u in left_over(observed.readings, known)}
-    found = [p for p in proposals(observed.readings) if not undeclared.isdisjoint(p.covers)]
-    left = left_over(observed.readings, [*known, *(p.volatile for p in found)])
+    found = covering(observed.readings, servers.volatile)
+    found += [p for p in proposals(observed.readings) if not undeclared.isdisjoint(p.covers)]
+    left = left_over(observed.readings, [*own.volatile, *(p.volatile for p in found)])
     counts = {probe: len(fields) for probe, fields in observed.readings[0].fields.items()}
-    own = {p.name for p in spec.probes}
-    probes = [(p, p.name not in own, counts.get(p.name, 0)) for p in (*default_probes(spec), *spec.probes)]
+    probes = [(p, Origin.DEFAULT, counts.get(p.name, 0)) for p in default_probes(spec)]
+    probes += [(p, Origin.AUTHOR, counts.get(p.name, 0)) for p in own.probes]
+    probes += [(p, Origin.SERVER, counts.get(p.name, 0)) for p in servers.probes]
     seen = (
         f"{observed.instances} fresh instances, one of them again {later_s:g} s later and after a restore: {observed.fields} fields"
     )
-    text = proposed(probes, found, seen=seen, left=left, builds=len(unstable(observed.builds)))
+    builds = len(unstable(observed.builds))
+    text = proposed(probes, found, seen=seen, remarks=servers.remarks, left=left, builds=builds)
     return Discovery(
-        environment=spec.name, runtime=runtime.name, observed=observed, proposals=tuple(found), left=tuple(left), text=text
+        environment=own.name, runtime=runtime.name, observed=observed, proposals=tuple(found), left=tuple(left), text=text
     )

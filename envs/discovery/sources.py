@@ -14,7 +14,6 @@ from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from envs.discovery import memory
 from envs.discovery.text import described
 from sandbox import binaries
 from sandbox.aio import in_thread
@@ -27,6 +26,7 @@ LARGEST_DATABASE = 1_000_000_000  # bytes on disk: its dump is held in memory
 _DSN = re.compile(r"^postgres(ql)?://")
 # What a server needs that begins as root, looks after its files and goes on as somebody else.
 OF_A_ROOT = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID")
+WAITS = ("sleep", "tail", "cat", "pause")  # what images run that are there for their files
 _ABOUT = "select current_database(), current_setting('server_version_num')::int, pg_database_size(current_database())"
 _GUARD = re.compile(r"(?:(?:--.*)?\n)*\\restrict (\S+)\n")  # after nothing but comments
 _GRANTS = """-- What the agent may do in the copied database: everything that it needs, and no more. Edit this.
@@ -222,7 +222,7 @@ def _of_image(image: str) -> Draft:
     if (said.get("User") or "root").partition(":")[0] in ("root", "0"):
         table["capabilities"] = list(OF_A_ROOT)
         remarks.append("it begins as root: these capabilities are what most such servers need, take away what this one does not")
-    probes = memory.probes(words, "app")
-    remarks += [] if probes else ["what a server holds in memory alone is not read: add a command to `inside` where that matters"]
-    tables: dict[str, Any] = {"resources": {"app": table}}
-    return Draft(resource="app", tables=tables | ({"probes": probes} if probes else {}), remarks=tuple(remarks), runtime="docker")
+    if words and words[0].rpartition("/")[2] in WAITS:
+        table["stop_signal"] = "SIGKILL"
+        remarks.append(f"{words[0]} only waits, and as first process it hears no other signal: it has nothing to save")
+    return Draft(resource="app", tables={"resources": {"app": table}}, remarks=tuple(remarks), runtime="docker")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from textwrap import wrap
 from typing import Any
 
@@ -28,6 +29,14 @@ WHY: Mapping[str, str] = {
 }
 
 
+class Origin(StrEnum):
+    """Where a probe comes from, as its author is told."""
+
+    DEFAULT = "comes by itself; written down, this takes its place"
+    SERVER = "for the server that runs in it, in the place of the one that comes by itself"
+    AUTHOR = "yours already"
+
+
 def described(name: str, tables: Mapping[str, Any], remarks: Sequence[str]) -> str:
     """A whole description."""
     head = [
@@ -45,19 +54,25 @@ def described(name: str, tables: Mapping[str, Any], remarks: Sequence[str]) -> s
 
 
 def proposed(
-    probes: Iterable[tuple[ProbeSpec, bool, int]], found: Sequence[Proposal], *, seen: str, left: Sequence[Unstable], builds: int
+    probes: Iterable[tuple[ProbeSpec, Origin, int]],
+    found: Sequence[Proposal],
+    *,
+    seen: str,
+    remarks: Sequence[str] = (),
+    left: Sequence[Unstable],
+    builds: int,
 ) -> str:
-    """Probes (with whether each comes by itself, and how many fields it reads) and volatile fields, each with its reason."""
+    """Probes (with where each comes from, and how many fields it reads) and volatile fields, each with its reason."""
     lines = [*_comment(f"Proposed from {seen}. Edit it and put it at the end of environment.toml.")]
     if builds:
         said = f"{builds} fields differ between two builds from the seed. No trouble: one is sealed, all others are its clones."
         lines += _comment(said)
-    for probe, default, fields in probes:
-        comes = "comes by itself; written down, this takes its place" if default else "yours already"
-        lines += ["", *_comment(f"{WHY.get(probe.kind, 'a probe of a kind of your own')}: {fields} fields; {comes}")]
+    lines += [line for remark in remarks for line in _comment(remark)]
+    for probe, origin, fields in probes:
+        lines += ["", *_comment(f"{WHY.get(probe.kind, 'a probe of a kind of your own')}: {fields} fields; {origin}")]
         keys = {"name": probe.name, "kind": probe.kind, **({"resource": probe.resource} if probe.resource else {})}
         text = ["[[probes]]", *_keys({**keys, "depth": probe.depth.value, **probe.options}).splitlines()]
-        lines += [line if default else f"# {line}" for line in text]
+        lines += [f"# {line}" if origin is Origin.AUTHOR else line for line in text]
     if not found:
         lines += ["", *_comment("No field was unstable.")]
     for each in found:

@@ -109,6 +109,13 @@ def proposals(readings: Sequence[Reading]) -> list[Proposal]:
     return made
 
 
+def covering(readings: Sequence[Reading], volatile: Sequence[VolatileField]) -> list[Proposal]:
+    """Return patterns that are known beforehand as proposals: no number of readings shows everything that they are for."""
+    found = [u.name for u in unstable(readings)]
+    covers = {each: tuple(name for name in found if fnmatchcase(name, each.pattern)) for each in volatile}
+    return [Proposal(pattern=each.pattern, reason=each.reason, covers=names) for each, names in covers.items()]
+
+
 def left_over(readings: Sequence[Reading], volatile: Sequence[VolatileField]) -> list[Unstable]:
     """Return what these patterns would not cover."""
     return [u for u in unstable(readings) if not is_volatile(u.probe, u.field, volatile)]

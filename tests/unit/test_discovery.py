@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.discovery import memory
+from envs.discovery import servers
 from envs.discovery.sources import Draft, draft, unguarded
-from envs.discovery.text import described, proposed
+from envs.discovery.text import Origin, described, proposed
 from envs.discovery.unstable import Kind, Reading, left_over, proposals, unstable
 from envs.environment import load
 from envs.toml_text import value
 from sandbox.cli import output
 from sandbox.errors import EnvironmentInvalid
-from sandbox.model import ProbeSpec, VolatileField
+from sandbox.model import ProbeSpec, ProcessInfo, Role, VolatileField
 from sandbox.settings import Settings, Users
 
 
@@ -76,7 +76,7 @@ def test_the_proposals_leave_nothing_that_was_seen_to_differ_and_are_valid_text(
 
 def test_the_text_is_printed_so_that_it_can_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
     made = proposals(readings({"file/[bold]" + "x" * 300: "1"}, {"file/[bold]" + "x" * 300: ":smile:"}))
-    text = proposed([(ProbeSpec(name="web", kind="process"), True, 1)], made, seen="2 instances", left=[], builds=0)
+    text = proposed([(ProbeSpec(name="web", kind="process"), Origin.DEFAULT, 1)], made, seen="2 instances", left=[], builds=0)
 
     output.show_text(text)
 
@@ -152,13 +152,29 @@ async def test_an_address_that_cannot_be_read_is_not_repeated(tmp_path: Path) ->
         assert refused.value.__suppress_context__
 
 
-def test_the_memory_of_a_server_that_is_known_is_read_by_a_command_that_it_does_not_refuse() -> None:
-    (probe,) = memory.probes(["docker-entrypoint.sh", "/usr/bin/redis-server"], "app")
-    (argv,) = probe["inside"].values()
+def test_what_a_known_server_holds_is_read_by_commands_that_it_does_not_refuse() -> None:
+    probe = servers.SERVERS["redis-server"].probe("app", name="app")
+    (argv,) = probe.options["inside"].values()
 
-    assert argv[:2] == ["redis-cli", "eval"], "DEBUG is refused since Redis 7, and an error is output like another"
-    assert tomllib.loads(described("x", {"probes": [probe]}, []))["probes"] == [probe]
-    assert memory.probes(["nginx"], "app") == []
+    assert argv[:2] == ("redis-cli", "eval"), "DEBUG is refused since Redis 7, and an error is output like another"
+
+
+@pytest.mark.parametrize("program", servers.SERVERS)
+def test_the_commands_that_ask_a_server_come_back_from_the_text(program: str) -> None:
+    probe = servers.SERVERS[program].probe("app", name="app")
+    (back,) = tomllib.loads(proposed([(probe, Origin.SERVER, 1)], [], seen="2 instances", left=[], builds=0))["probes"]
+    assert {name: tuple(argv) for name, argv in back["inside"].items()} == probe.options["inside"]
+    assert set(back.get("pairs", ())) <= set(back["inside"])
+
+
+def test_servers_are_known_by_what_runs_whatever_started_it() -> None:
+    def process(*argv: str) -> ProcessInfo:
+        return ProcessInfo(pid=1, parent=0, role=Role.SERVER, argv=argv)
+
+    found = [process("sh", "/start"), process("/usr/lib/postgresql/17/bin/postgres", "-D", "/data"), process("postgres: writer ")]
+    assert servers.running(found) == ["postgres"]
+    assert servers.running([process("redis-server *:6379"), process(), process("")]) == ["redis-server"]
+    assert servers.running([process("nginx: master process nginx")]) == []
 
 
 def test_a_remark_never_leaves_its_comment() -> None:

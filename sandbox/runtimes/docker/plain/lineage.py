@@ -23,6 +23,8 @@ from sandbox.runtimes.docker.plain.saved import Saved
 from sandbox.runtimes.docker.profile import DEFAULT_RUNTIMES
 
 FILL_S = 600.0
+KILLED = 137
+SIGKILL = ("SIGKILL", "KILL", "9")  # as an author may write it
 
 
 class Lineage:
@@ -156,16 +158,18 @@ class Lineage:
         return await containers.inspect(self.engine, self.container)
 
     async def stop(self) -> None:
-        """Let it end by itself, so that what lies on disk is whole; raise InstanceLost where it had to be killed."""
+        """Let it end by itself, so that what lies on disk is whole; raise InstanceLost where it had to be killed, though its author
+        did not say that it may be."""
         limit = self.definition.options.stop_limit_s
         code = await containers.stop(self.engine, self.container, grace_s=limit)
         self.reach = None
-        if code == 137:
+        if code == KILLED and self.definition.options.stop_signal not in SIGKILL:
             said = await containers.log_tail(self.engine, self.container)
             raise InstanceLost(
                 f"the container did not end within {limit:g} s of its stop signal, so that what it holds on disk may not be whole; "
                 f"it said: {said[-1500:] or 'nothing'}",
-                fix="set stop_signal, or raise stop_limit_s",
+                fix="set stop_signal to one that it hears, or raise stop_limit_s; a first process that only waits, as `sleep`, "
+                'hears none: where it has nothing to save, set stop_signal = "SIGKILL"',
             )
 
     async def kill(self) -> None:

@@ -1,0 +1,177 @@
+"""What known servers keep where no file tells it plainly, by their program, and the commands inside that tell it."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sandbox.model import Depth, EnvironmentSpec, ProbeSpec, ProcessInfo, VolatileField
+from sandbox.ports import Instance
+from sandbox.ports.container import ContainerView, HasContainers
+
+LIMIT_S = 15.0  # as a probe has it for such a command
+
+# DEBUG DIGEST would tell it, but Redis refuses that since version 7, with an error that looks like any other output. Sets and
+# hashes have another order in every process.
+_OF_REDIS = """
+local out = {}
+for db = 0, 15 do
+  if pcall(redis.call, 'select', db) then
+    for _, k in ipairs(redis.call('keys', '*')) do
+      local kind, v = redis.call('type', k).ok, {}
+      if kind == 'string' then v = {redis.call('get', k)}
+      elseif kind == 'list' then v = redis.call('lrange', k, 0, -1)
+      elseif kind == 'zset' then v = redis.call('zrange', k, 0, -1, 'withscores')
+      elseif kind == 'set' then v = redis.call('smembers', k) table.sort(v)
+      elseif kind == 'hash' then
+        local h = redis.call('hgetall', k)
+        for i = 1, #h, 2 do v[#v + 1] = #h[i] .. ':' .. h[i] .. h[i + 1] end
+        table.sort(v)
+      else v = {redis.call('dump', k)} end
+      for i, x in ipairs(v) do v[i] = redis.sha1hex(x) end
+      local stays = redis.call('pttl', k) < 0 and 'stays' or 'expires'
+      out[#out + 1] = table.concat({db, redis.sha1hex(k), kind, stays, redis.sha1hex(table.concat(v))}, ' ')
+    end
+  end
+end
+table.sort(out)
+return #out .. ' keys ' .. redis.sha1hex(table.concat(out, ','))
+"""
+# Its files change by themselves, so that what they hold is asked for: where each row lies, too, since that decides the order in
+# which a query that asks for none is answered.
+_PSQL = 'psql -XAtq -F " " -v ON_ERROR_STOP=1 -U "${POSTGRES_USER:-postgres}"'
+_ROWS = f"""
+names=$({_PSQL} -d template1 -c "select datname from pg_database where datallowconn order by 1") || exit 1
+for name in $names; do
+  {_PSQL} -d "$name" <<'END' || exit 1
+set search_path = pg_catalog; set row_security = off; set statement_timeout = 0;
+set datestyle = 'ISO'; set intervalstyle = 'postgres'; set timezone = 'UTC'; set extra_float_digits = 1; set bytea_output = 'hex';
+select format($f$select %L, count(*), md5(coalesce(string_agg(md5(t.ctid::text || t::text), '' order by t.ctid), ''))
+  from only %I.%I t$f$, current_database() || '.' || n.nspname || '.' || c.relname || '=', n.nspname, c.relname)
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where (c.relkind = 'r' or c.relkind = 'm' and c.relispopulated) and c.relpersistence <> 't' and n.nspname !~ '^pg_'
+  and n.nspname <> 'information_schema' order by 1
+\\gexec
+select current_database() || '.' || n.nspname || '.' || c.relname || '=', pg_sequence_last_value(c.oid)
+from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.relkind = 'S' and c.relpersistence <> 't' order by 1;
+select current_database() || '.large objects=', count(distinct loid), md5(string_agg(md5(data) || loid || '/' || pageno, ''
+  order by loid, pageno)) from pg_largeobject;
+END
+done
+"""
+# Two lines of a dump are for psql alone, with a key that is drawn each time.
+_DEFINITIONS = """
+dump=$(pg_dumpall -U "${POSTGRES_USER:-postgres}" --schema-only) || exit 1
+printf '%s\\n' "$dump" | grep -vE '^.(un)?restrict '
+"""
+_SERVER = f"""
+{_PSQL} -d template1 -c "
+select 'setting ' || name || '=', case when name ~ 'conninfo|command' then md5(setting) else setting end, source
+from pg_settings where source not in ('default', 'client', 'session', 'override')
+union all select 'prepared transaction ' || gid || '=', database, owner from pg_prepared_xacts
+union all select 'replication slot ' || slot_name || '=', slot_type, database from pg_replication_slots
+union all select 'sessions=', count(*)::text, null from pg_stat_activity
+  where backend_type = 'client backend' and pid <> pg_backend_pid()
+order by 1"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Commands that tell what it keeps, by name; those of `pairs` print `name=value` lines. `directory` prints where its files lie,
+    of which it writes `writes` when it likes. `remark` is for the author."""
+
+    inside: Mapping[str, tuple[str, ...]]
+    pairs: tuple[str, ...] = ()
+    directory: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    remark: str = ""
+
+    def probe(self, resource: str, *, name: str) -> ProbeSpec:
+        """In the place of the one that comes by itself."""
+        options = {"inside": dict(self.inside)} | ({"pairs": self.pairs} if self.pairs else {})
+        return ProbeSpec(name=name, kind="container", resource=resource, depth=Depth.QUICK, options=options)
+
+    def volatile(self, probe: str, program: str, directory: str) -> list[VolatileField]:
+        """Its files change by themselves, in the container's layer or in a volume: no number of looks shows each of them."""
+        reason = f"{program} writes it by itself; what it keeps there is asked for by {', '.join(self.inside)}"
+        place = glob.escape(directory.rstrip("/"))
+        return [VolatileField(pattern=f"{glob.escape(probe)}/*{place}/{name}", reason=reason) for name in self.writes]
+
+
+def _shell(text: str) -> tuple[str, ...]:
+    return ("sh", "-c", text.strip())
+
+
+_POSTGRES = Server(
+    inside={"rows": _shell(_ROWS), "definitions": _shell(_DEFINITIONS), "server": _shell(_SERVER)},
+    pairs=("rows", "server"),
+    directory=_shell(f'{_PSQL} -d template1 -c "show data_directory"'),
+    writes=("base*", "global*", "pg_[!hi]*", "postmaster.*"),  # all but the files of its settings
+    remark="PostgreSQL is asked for rows and definitions by its superuser ($POSTGRES_USER, else postgres). The kind `postgres` "
+    "reads far more of it, and resets in a fraction of the time: autoclave env new NAME --from postgresql://...",
+)
+SERVERS: Mapping[str, Server] = {
+    "redis-server": Server(inside={"keys": ("redis-cli", "eval", _OF_REDIS.strip(), "0")}),
+    "valkey-server": Server(inside={"keys": ("valkey-cli", "eval", _OF_REDIS.strip(), "0")}),
+    "postgres": _POSTGRES,
+}
+
+
+def running(processes: Iterable[ProcessInfo]) -> list[str]:
+    """The known servers among the processes of an instance. Some write what they do after their name."""
+    words = (p.argv[0].split() for p in processes if p.argv)
+    programs = {word[0].rpartition("/")[2] for word in words if word}
+    return [program for program in SERVERS if program in programs]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is proposed for the known servers of an instance, with remarks for the author."""
+
+    probes: tuple[ProbeSpec, ...] = ()
+    volatile: tuple[VolatileField, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+async def known(spec: EnvironmentSpec, instance: Instance) -> Known:
+    """Find the servers that run in containers for which the author has no probe. Commands that fail on this fresh instance are not
+    proposed: what they print of it would pass for its state."""
+    subject = instance.subject()
+    own = {p.resource for p in spec.probes if p.kind == "container"}
+    containers = [r.name for r in spec.resources if r.kind == "container" and r.name not in own]
+    if not containers or not isinstance(subject, HasContainers):
+        return Known()
+    programs = running(await subject.processes())
+    probes: list[ProbeSpec] = []
+    volatile: list[VolatileField] = []
+    remarks: list[str] = []
+    for resource in containers:
+        view = subject.container(resource)
+        if not programs:
+            remarks.append(f"what a server of {resource} holds in memory alone is not read: add a command to `inside`")
+        for program in programs:
+            server = SERVERS[program]
+            directory, refused = await _asked(view, server)
+            if refused:
+                remarks.append(f"{program} runs in {resource}, but what it holds cannot be asked for, and is not read: {refused}")
+                continue
+            name = resource if resource not in {p.name for p in spec.probes} else f"{resource}-server"
+            probes.append(server.probe(resource, name=name))
+            volatile += server.volatile(name, program, directory)
+            remarks += [server.remark] if server.remark else []
+            break
+    return Known(probes=tuple(probes), volatile=tuple(volatile), remarks=tuple(remarks))
+
+
+async def _asked(view: ContainerView, server: Server) -> tuple[str, str]:
+    """Return where its files lie, and why one of its commands tells nothing here, empty where all do."""
+    directory = ""
+    for name, argv in (*server.inside.items(), *([("directory", server.directory)] if server.directory else [])):
+        result = await view.run(argv, limit_s=LIMIT_S)
+        if result.exit_code != 0 or result.timed_out or result.truncated:
+            said = " ".join((result.stderr or result.stdout).decode("utf-8", "replace").split())[-200:]
+            return "", f"{name} ended with {result.exit_code}: {said or 'it said nothing'}"
+        directory = result.stdout.decode("utf-8", "replace").strip() if argv is server.directory else directory
+    return directory, ""
