@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,12 +15,18 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+import envs
 from envs import check
+from envs.discovery.observe import observe
 from envs.discovery.procedure import begin, discover
+from envs.discovery.unstable import left_over
 from envs.environment import load
+from envs.planting import candidates, survey
+from envs.trial import Trial
 from sandbox.settings import Settings
 from sandbox.wiring import machinery, open_pool
 
+ENVIRONMENTS = Path(envs.__file__).parent
 pytestmark = [pytest.mark.namespaces, pytest.mark.slow, pytest.mark.timeout(900)]
 
 # A service that writes when and under which number it began, and goes on counting.
@@ -124,3 +131,57 @@ def test_a_directory_is_drafted_by_the_command(settings: Settings, passable_dir:
     again = subprocess.run([*command, "--home", str(settings.home)], capture_output=True, text=True, timeout=600, check=False)
     assert again.returncode == 2
     assert "is not empty" in again.stderr
+
+
+INSTANCES = int(os.environ.get("AUTOCLAVE_INSTANCES", "100"))
+
+
+@pytest.mark.acceptance
+@pytest.mark.postgres
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("which", ["shop", "repo"])
+async def test_a_draft_of_a_world_of_ours_sees_the_whole_catalogue_and_holds_in_a_hundred_instances(
+    which: str, settings: Settings, passable_dir: Path, nothing_left: None
+) -> None:
+    """Drafted from the database's address, or from the directory. The description by hand sees every leak (test_probe_scores)."""
+    origin = dataclasses.replace(settings, home=settings.home / "origin")
+    async with machinery(origin) as (runtime, ledger):
+        world = load(ENVIRONMENTS / which)
+        async with Trial.open(world, runtime, await check.baseline(world, runtime, ledger)) as trial:
+            given = as_url(trial.instance.subject().endpoint("db")) if which == "shop" else str(ENVIRONMENTS / "repo" / "library")
+            files, drafted = await begin(given, "copy", passable_dir / "copy", settings=settings)
+    environment = load(files[0])
+    assert drafted.left == ()
+
+    async with machinery(settings) as (runtime, ledger):
+        async with Trial.open(environment, runtime, await check.baseline(environment, runtime, ledger)) as trial:
+            found, missing = await candidates(environment, trial.instance)
+            score = await survey(trial, found, inapplicable=missing)
+        seen = await observe(environment, runtime, instances=INSTANCES, later_s=1.0)
+
+    print(f"\n{which}: {score.caught} of {score.planted} seen, in {INSTANCES} instances {len(score.false_alarms)} false alarms")
+    assert left_over(seen.readings, environment.spec.volatile) == []
+    assert (score.left, score.false_alarms) == ((), ())
+    assert score.share >= 0.95
+    assert score.planted >= 70
+
+
+def as_url(address: str) -> str:
+    """An address of libpq's `name=value` form, as an author has it."""
+    parts: dict[str, Any] = conninfo_to_dict(address)
+    secret = f":{quote(parts['password'], safe='')}" if "password" in parts else ""
+    return f"postgresql://{parts['user']}{secret}@{quote(parts['host'], safe='')}/{parts['dbname']}"
+
+
+@pytest.mark.acceptance
+@pytest.mark.browser
+@pytest.mark.timeout(7200)
+async def test_a_hundred_instances_of_the_portal_have_no_unstable_field(settings: Settings, nothing_left: None) -> None:
+    """Its description has no probes of its own, and calls no field volatile: what discovery proposes is what stands there."""
+    portal = load(ENVIRONMENTS / "portal")
+    assert (portal.spec.probes, portal.spec.volatile) == ((), ())
+    async with machinery(settings) as (runtime, _):
+        found = await discover(portal, runtime, instances=INSTANCES)
+
+    assert [u.name for u in found.left] == []
+    assert found.proposals == ()
