@@ -21,6 +21,7 @@ from sandbox.ports import Instance
 
 LIMIT_S = 60.0
 ENDING_S = 10.0
+_NOTHING = ("UPDATE 0", "DELETE 0", "INSERT 0 0")  # as the server says it: that would be planted and never seen
 _SIGNALLED = 128  # exit codes above it are of a command that a signal ended
 
 
@@ -57,7 +58,9 @@ async def _sql(instance: Instance, candidate: Candidate, leak: SqlLeak, held: As
     skipped: list[str] = []
     connection.add_notice_handler(lambda notice: skipped.extend(_skipped(notice)))
     for statement in leak.sql:
-        await connection.execute(statement.format(**names).encode())
+        done = await connection.execute(statement.format(**names).encode())
+        if done.statusmessage in _NOTHING:
+            raise psycopg.errors.NoDataFound(f"it changes no row here: {statement.format(**names)}")
     if skipped:
         raise psycopg.errors.InsufficientPrivilege(skipped[0])
     if not leak.held:

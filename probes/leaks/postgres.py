@@ -12,18 +12,24 @@ ROWS = (
     SqlLeak(
         name="row-update",
         what="a value changed, the count the same",
-        sql=("update {table} set {column} = 'planted' where {key} = 7",),
+        sql=("update {table} set {column} = 'planted' where {key} = (select min({key}) from {table})",),
     ),
     SqlLeak(
         name="row-swap",
         what="two rows exchange a value: every column still holds the same values",
-        sql=("update {table} a set {column} = b.{column} from {table} b where (a.{key}, b.{key}) in ((3, 4), (4, 3))",),
+        sql=(
+            "with pair as (select x.{key} p, (select min(y.{key}) from {table} y where y.{column} is distinct from x.{column}) q "
+            "from {table} x order by 1 limit 1) update {table} a set {column} = b.{column} from {table} b, pair "
+            "where (a.{key}, b.{key}) in ((p, q), (q, p))",
+        ),
     ),
     SqlLeak(
         name="heap-order",
         what="a row written anew with the same values lies elsewhere",
         seen=Depth.DEEP,
-        sql=("update {table} set {column} = {column} where {key} = 7",),
+        sql=(  # of more than one row, or there is no order
+            "update {table} set {column} = {column} where {key} = (select min({key}) from {table} having count(*) > 1)",
+        ),
     ),
     SqlLeak(name="sequence-nextval", what="a number taken", sql=("select nextval('{sequence}')",)),
     SqlLeak(

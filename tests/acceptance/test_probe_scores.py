@@ -1,7 +1,7 @@
 """The probe score of the shipped environments, as an author measures it: all that applies is seen without a reset and gone after
 `restore`, without a false alarm; and what the hand-written hooks leave.
 
-With AUTOCLAVE_WRITE_DOCS=1 each run rewrites its own section of docs/probe-scores.md. `-k "repo and namespaces"` chooses one.
+With AUTOCLAVE_WRITE_DOCS=1 each run rewrites its own section of docs/probe-scores.md. `::TEST[namespaces-repo]` chooses one.
 """
 
 from __future__ import annotations

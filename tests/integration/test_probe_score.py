@@ -69,6 +69,25 @@ async def test_leaks_in_a_database_are_planted_by_names_that_are_looked_up(
 
 
 @pytest.mark.postgres
+@pytest.mark.parametrize(("rows", "fitting"), [(1, 1), (2, 3)])
+async def test_a_leak_in_rows_takes_those_that_are_there(
+    rows: int, fitting: int, passable_dir: Path, settings: Settings, nothing_left: None
+) -> None:
+    """One that would change nothing is not counted as planted: nobody could see it."""
+    (passable_dir / "seed.sql").write_text(
+        "create table few (id serial primary key, body text); alter table few owner to agent;"
+        f"insert into few select 10 + n, 'row ' || n from generate_series(1, {rows}) n; analyze few;"
+    )
+    db = {"kind": "postgres", "database": "desk", "seed": ["seed.sql"]}
+    names = ("db/row-update", "db/row-swap", "db/heap-order")
+
+    found = await scored(define({"name": "desk", "version": "1", "resources": {"db": db}}, passable_dir), settings, *names)
+
+    assert (found.planted, found.missed, found.left) == (fitting, (), ()), found.as_json()
+    assert all("changes no row" in o.refused for o in found.outcomes if o.refused)
+
+
+@pytest.mark.postgres
 @pytest.mark.slow
 async def test_where_namespaces_share_a_server_each_leak_is_planted_in_the_part_of_its_holder(
     tmp_path: Path, settings: Settings, nothing_left: None
