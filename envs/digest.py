@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,20 @@ from blake3 import blake3
 _SKIPPED = frozenset({"__pycache__"})  # written by running Python, never part of a seed
 
 
-def of_environment(data: Mapping[str, Any], files: Iterable[tuple[str, Path]]) -> str:
-    """Digest the description's values (comments and spelling apart) and each named file or directory by content."""
+def of_environment(data: Mapping[str, Any], files: Mapping[str, str]) -> str:
+    """Digest the description's values (comments and spelling apart) and the digest of each file or directory that it names."""
     total = blake3(b"autoclave environment 1\n")
     total.update(json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str).encode())
-    for label, path in sorted(files):
-        total.update(f"\n{label}\0{of_path(path)}".encode(errors="surrogateescape"))
+    for label, content in sorted(files.items()):
+        total.update(f"\n{label}\0{content}".encode(errors="surrogateescape"))
     return total.hexdigest()
 
 
 def of_path(path: Path) -> str:
-    """Digest a file's content, or a directory's paths, kinds, modes, link targets and contents."""
+    """Digest a file's content, or a directory's paths, kinds, modes, link targets and contents. A path that is itself a link stands
+    for what it leads to."""
     total = blake3()
+    path = path.resolve(strict=True)
     for entry in [path, *_below(path)]:
         info = entry.lstat()
         relative = os.fsencode(entry.relative_to(path))

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from envs import reader, scoring
+from envs import digest, reader, scoring
 from sandbox import plugins
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import EnvironmentSpec, ResetMethod, ResetPolicy, Score, TaskSpec
@@ -46,6 +46,10 @@ class LoadedEnvironment:
         verifier: Verifier = create_verifier(self.spec)
         return verifier
 
+    def changed_files(self) -> Sequence[str]:
+        """Return which of the files that its instances are run with are not what they were when it was read. Blocking."""
+        return [text for text, before in self._definition.used.items() if _digest(self.base / text) != before]
+
     async def score(self, subject: Subject, task: TaskSpec) -> Score:
         return await scoring.score(subject, task)
 
@@ -68,6 +72,13 @@ class LoadedEnvironment:
         """Return the same environment checked otherwise: `policy` sets fields of CheckPolicy."""
         spec = dataclasses.replace(self.spec, check=dataclasses.replace(self.spec.check, **policy))
         return LoadedEnvironment(dataclasses.replace(self._definition, spec=spec))
+
+
+def _digest(path: Path) -> str:
+    try:
+        return digest.of_path(path)
+    except OSError:
+        return ""  # gone, or not to be read: not what it was
 
 
 def load(path: Path | str) -> LoadedEnvironment:

@@ -34,14 +34,16 @@ _INTERPRETERS = ("sh", "bash", "dash", "python3")
 _SCRIPT_BYTES = 100_000  # one argument of a command has at most 128 KiB
 
 
-def spec(file: EnvironmentFile, base: Path, tasks: Sequence[TaskTable], *, source: str) -> EnvironmentSpec:
-    """Lower a description that passed every rule."""
+def spec(
+    file: EnvironmentFile, base: Path, tasks: Sequence[TaskTable], *, files: Mapping[str, str], source: str
+) -> EnvironmentSpec:
+    """Lower a description that passed every rule. `files` holds the digest of each file that it names."""
     reset, check = file.reset, file.check
     hook = tuple(reset.hook) if reset.hook else script_argv(base / reset.hook_script) if reset.hook_script else ()
     return EnvironmentSpec(
         name=file.name,
         version=file.version,
-        digest=_digest(file, base, tasks),
+        digest=digest.of_environment(file.model_dump(mode="json", exclude_defaults=True), files),
         description=file.description,
         root=file.root,
         image=file.image,
@@ -180,15 +182,26 @@ def resolved(kind: str, options: Mapping[str, Any], base: Path) -> dict[str, Any
     return out
 
 
-def _digest(file: EnvironmentFile, base: Path, listed: Sequence[TaskTable]) -> str:
-    """Cover the description's values and every file that it names."""
-    named: set[str] = {text for table in file.resources.values() for _, text in path_options(table.kind, table.options)}
-    named |= {item.path for item in file.shared}
-    named |= {text for task in listed for text in _check_directories(task)}
-    named |= {text for task in listed for name, o in task.start.items() for _, text in path_options(file.resources[name].kind, o)}
+def named(file: EnvironmentFile, listed: Sequence[TaskTable]) -> set[str]:
+    """Every path that the description names."""
+    found = {text for table in file.resources.values() for _, text in path_options(table.kind, table.options)}
+    found |= used_later(file, listed)
     if file.reset.hook_script:
-        named.add(file.reset.hook_script)
+        found.add(file.reset.hook_script)
     if isinstance(file.tasks, str):
-        named.add(file.tasks)
-    data = file.model_dump(mode="json", exclude_defaults=True)
-    return digest.of_environment(data, [(text, base / text) for text in named])
+        found.add(file.tasks)
+    return found
+
+
+def used_later(file: EnvironmentFile, listed: Sequence[TaskTable]) -> set[str]:
+    """Those that are not copied when golden is built: mounted, run, or read when a task first wants its own start state."""
+    found = {item.path for item in file.shared}
+    found |= {text for task in listed for text in _check_directories(task)}
+    found |= {text for task in listed for name, o in task.start.items() for _, text in path_options(file.resources[name].kind, o)}
+    for table in file.resources.values():
+        found |= {text for key, text in path_options(table.kind, table.options) if not _copied(table.kind, str(key[0]))}
+    return found
+
+
+def _copied(kind: str, option: str) -> bool:
+    return option == "seed" if kind in _PATHS else kind == "container"

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from envs import lower, rules, sharing, tasks
+from envs import digest, lower, rules, sharing, tasks
 from envs.problems import Problems, suggestion
 from envs.spec import (
     CheckTable,
@@ -49,11 +49,13 @@ _ONLY = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """An environment as described: its specification, its tasks, and the directory it came from."""
+    """An environment as described: its specification, its tasks, the directory it came from, and the digests of those of its files
+    that go on being used there when golden is built."""
 
     spec: EnvironmentSpec
     tasks: Mapping[str, TaskSpec]
     base: Path
+    used: Mapping[str, str]
 
 
 def read(path: Path) -> Definition:
@@ -91,10 +93,12 @@ def _define(data: dict[str, Any], base: Path, problems: Problems) -> Definition:
     rules.check_tasks(file, base, rows, problems)
     sharing.check(file, rows, problems)
     problems.refuse()
-    spec = lower.spec(file, base, listed, source=str(problems.file))
+    files = {text: digest.of_path(base / text) for text in lower.named(file, listed)}
+    spec = lower.spec(file, base, listed, files=files, source=str(problems.file))
     rules.check_kinds(spec, problems)
     problems.refuse()
-    return Definition(spec=spec, tasks=MappingProxyType(lower.tasks(file, base, listed)), base=base)
+    used = {text: files[text] for text in sorted(lower.used_later(file, listed))}
+    return Definition(spec=spec, tasks=MappingProxyType(lower.tasks(file, base, listed)), base=base, used=MappingProxyType(used))
 
 
 def _validated(data: Mapping[str, Any], problems: Problems) -> EnvironmentFile | None:

@@ -11,16 +11,16 @@ import hashlib
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from sandbox.aio import run_shielded
+from sandbox.aio import in_thread, run_shielded
 from sandbox.errors import EnvironmentInvalid, LedgerConflict, SealBroken, SnapshotMissing
 from sandbox.model import Baseline, NamespaceId, Snapshot
 from sandbox.pool import shared_baseline
 from sandbox.pool.members import Ports, Prepared, StartState
 from sandbox.pool.review import Approve, require_approval, reviewed
-from sandbox.ports import Environment, Instance, SavesElsewhere
+from sandbox.ports import Environment, Instance, SavesElsewhere, UsesFiles
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,11 @@ def key_parts(environment: Environment, snapshot: Snapshot, *, runtime: str, sto
 
 def baseline_key(parts: Mapping[str, str]) -> str:
     return hashlib.blake2b(json.dumps(dict(parts), sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+async def changed_files(environment: Environment) -> Sequence[str]:
+    """Return those of its files that its instances are run with and that somebody edited since it was read."""
+    return await in_thread(environment.changed_files) if isinstance(environment, UsesFiles) else ()
 
 
 class Preparer:
@@ -115,13 +120,19 @@ class Preparer:
             return prepared.starts[task]
 
     async def verify_seal(self, environment: Environment, snapshot: Snapshot) -> None:
-        """Digest a snapshot again; raise SealBroken naming the directories that changed."""
+        """Digest a snapshot again, and the files that its instances are run with; raise SealBroken naming what changed."""
         broken = [sealed.name for sealed in snapshot.dirs if not await self._ports.runtime.storage.verify(sealed)]
         if broken:
             name = environment.spec.name
             raise SealBroken(
                 f"snapshot {snapshot.id} of environment {name} is not what was sealed: {', '.join(broken)} changed",
                 fix=f"find out who wrote there, then `autoclave env baseline {name} --rebuild` builds it from its seed",
+            )
+        if changed := await changed_files(environment):
+            name = environment.spec.name
+            raise SealBroken(
+                f"environment {name} is run with files that were edited since it was read: {', '.join(changed)}",
+                fix=f"`autoclave pool roll {name}` makes a new version of them once its leases have ended",
             )
 
     async def _stored(self, environment: Environment, *, task: str | None, parent: Snapshot | None) -> Snapshot | None:

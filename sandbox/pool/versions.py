@@ -15,7 +15,7 @@ from typing import Any
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import Depth
 from sandbox.pool.members import Ports, Prepared, Superseded
-from sandbox.pool.preparation import Preparer
+from sandbox.pool.preparation import Preparer, changed_files
 from sandbox.ports import Environment
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,8 @@ class Versions:
             old = self.get(name)
             if old.spec.digest == digest:
                 return False
+            for version in (old, *old.former):
+                await self._refuse_mixing(version)
             new = await self.prepare(environment, size=old.size)
             new.former = [old, *old.former]
             old.former = []
@@ -76,6 +78,15 @@ class Versions:
             extra={"event": "pool.rolled", "environment": name, "from": old.spec.digest, "to": digest, "leased": old.leased},
         )
         return True
+
+    async def _refuse_mixing(self, version: Prepared) -> None:
+        """A lease must not see two versions: not even because the new one was written over files that it is run with."""
+        if version.leased and (changed := await changed_files(version.environment)):
+            raise EnvironmentInvalid(
+                f"{version.leased} leases of {version.name} {version.spec.version} are run with files that were edited since: "
+                f"{', '.join(changed)}; they would see both versions",
+                fix="put them back and roll from another directory (`autoclave pool roll ./DIR`), or wait until those leases end",
+            )
 
     def status(self, prepared: Prepared) -> dict[str, Any]:
         former = [

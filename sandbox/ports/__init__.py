@@ -5,7 +5,7 @@ of `sandbox.errors`; nothing falls back without saying so in `in_force`.
 """
 
 from sandbox.ports.clock import Clock
-from sandbox.ports.environment import Environment, EnvironmentFactory, ResourceFactory, Verifier
+from sandbox.ports.environment import Environment, EnvironmentFactory, ResourceFactory, UsesFiles, Verifier
 from sandbox.ports.instance import Instance, Listener, Subject
 from sandbox.ports.ledger import Ledger
 from sandbox.ports.resource import LiveResource, Resource, SeedHost, ServerPlan, StateDir
@@ -40,5 +40,6 @@ __all__ = [
     "Subject",
     "Tree",
     "TreeEntry",
+    "UsesFiles",
     "Verifier",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from sandbox.model import (
     Baseline,
@@ -45,6 +45,14 @@ class Environment(Protocol):
     def tasks(self) -> Mapping[str, TaskSpec]: ...
     async def score(self, subject: Subject, task: TaskSpec) -> Score:
         """Run the task's own check from outside, over the state as the agent left it."""
+
+
+@runtime_checkable
+class UsesFiles(Protocol):
+    """An environment whose instances are run with files that somebody may edit: mounted where they lie, not copied into golden."""
+
+    def changed_files(self) -> Sequence[str]:
+        """Return those that are not what they were when the environment was read. Blocking."""
 
 
 ResourceFactory = Callable[[ResourceSpec], Resource]

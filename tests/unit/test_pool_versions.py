@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandbox.aio import poll
-from sandbox.errors import EnvironmentInvalid, PoolBroken, PoolBusy
+from sandbox.errors import EnvironmentInvalid, PoolBroken, PoolBusy, SealBroken
 from sandbox.lifecycle import State
 from sandbox.model import ClearanceState, Isolation, TaskSpec
 from sandbox.testing import memory_environment
@@ -117,6 +117,49 @@ async def test_the_places_of_both_versions_are_never_more_than_the_size(bench: A
         assert (await session.run(["get", "orders"])).text == "2"
         assert sum((await held(bench, pool)).values()) == 2
     await second.release()
+
+
+async def test_a_version_written_over_files_that_leases_are_run_with_does_not_roll(bench: Any) -> None:
+    """Their holders would see both: the one that they took, and what its files hold now."""
+    one, edited = version(1), list[str]()
+    one.changed_files = lambda: edited
+    pool = await bench.open(one, size=2)
+    async with pool.session("memory", wait=5) as session:
+        edited.append("app")
+        with pytest.raises(EnvironmentInvalid, match=r"1 leases of memory 1\.0\.0 are run with files that were edited since: app"):
+            await pool.roll(version(2))
+        assert (await session.run(["get", "orders"])).text == "1"
+    await bench.quiet()
+
+    assert await pool.roll(version(2))
+    async with pool.session("memory", wait=5) as session:
+        assert (await session.run(["get", "orders"])).text == "2"
+
+
+async def test_nor_does_a_third_over_files_of_one_that_went_before(bench: Any) -> None:
+    one, edited = version(1), list[str]()
+    one.changed_files = lambda: edited
+    pool = await bench.open(one, size=2)
+    async with pool.session("memory", wait=5):
+        assert await pool.roll(version(2))
+        edited.append("app")
+        with pytest.raises(EnvironmentInvalid, match=r"memory 1\.0\.0 .*: app"):
+            await pool.roll(version(3))
+
+
+async def test_edited_files_break_the_seal_of_the_version_that_is_run_with_them(bench: Any) -> None:
+    one, edited = version(1), list[str]()
+    one.changed_files = lambda: edited
+    pool = await bench.open(one, size=1)
+    assert await pool.verify_seals() == {"memory": True}
+    edited.append("app")
+
+    assert await pool.verify_seals() == {"memory": False}
+    with pytest.raises(SealBroken, match="run with files that were edited since it was read: app"):
+        await pool.acquire("memory", wait=5)
+    assert await pool.roll(version(2))
+    async with pool.session("memory", wait=5) as session:
+        assert (await session.run(["get", "orders"])).text == "2"
 
 
 async def test_the_version_in_service_is_not_rolled_again_and_another_name_is_refused(bench: Any) -> None:

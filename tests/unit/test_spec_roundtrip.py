@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from envs.places import Places
 from envs.reader import read
 from envs.spec import EnvironmentFile, SplitTable, TaskTable, json_schema
 from envs.tasks import split
+from sandbox.model import ResetMethod
 
 BARE = st.from_regex(r"[a-z][a-z0-9_-]{0,12}", fullmatch=True)
 LINE = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FFF, exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -166,6 +168,49 @@ def test_digests_of_trees_differ_by_name_kind_and_link(tmp_path: Path) -> None:
     (trees[4] / "a").symlink_to("y")
 
     assert len({digest.of_path(tree) for tree in trees}) == 5
+
+
+def test_a_named_path_that_is_a_link_stands_for_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "f").write_text("x")
+    (tmp_path / "link").symlink_to("a")
+    before = digest.of_path(tmp_path / "link")
+    (tmp_path / "a" / "f").write_text("y")
+
+    assert digest.of_path(tmp_path / "link") != before
+
+
+def test_files_that_instances_are_run_with_are_watched_and_those_that_golden_holds_are_not(tmp_path: Path) -> None:
+    for name in ("app", "seed", "reference", "checks", "start"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "f").write_text("x")
+    (tmp_path / "hook.sh").write_text("#!/bin/sh\ntrue\n")
+    task = {"id": "t", "family": "f", "prompt": "p", "success": {"kind": "command", "argv": ["true"], "checks": ["checks"]}}
+    environment = define(
+        {
+            "name": "desk",
+            "version": "1",
+            "resources": {
+                "web": {"kind": "service", "argv": ["/bin/true", "{socket}"], "app": "app", "state": "/srv/web", "seed": "seed"},
+                "docs": {"kind": "files", "seed": "start"},
+            },
+            "reset": {"method": "hook", "hook_script": "hook.sh"},
+            "shared": [{"path": "reference", "mount": "/opt/reference"}],
+            "tasks": [task],
+        },
+        tmp_path,
+    )
+    assert environment.changed_files() == []
+    (tmp_path / "hook.sh").write_text("#!/bin/sh\nfalse\n")
+    for name in ("seed", "start"):
+        (tmp_path / name / "f").write_text("y")
+    assert environment.changed_files() == []
+    (tmp_path / "app" / "f").write_text("y")
+    (tmp_path / "checks" / "more").mkdir()
+    shutil.rmtree(tmp_path / "reference")
+
+    assert environment.changed_files() == ["app", "checks", "reference"]
+    assert environment.with_reset(ResetMethod.RESTORE).changed_files() == ["app", "checks", "reference"]
 
 
 def tasks_of(count: int, **more: Any) -> list[TaskTable]:
