@@ -91,10 +91,8 @@ async def test_the_whole_catalogue_and_a_hundred_instances(
     assert drafted.left == ()
 
     found = await scored(environment, settings, further(which), 0)
-    print(
-        f"\n{which}: {found.caught} of {found.planted} seen; missed {found.missed}; refused",
-        [o for o in found.outcomes if o.refused],
-    )
+    refused = {o.name: o.refused for o in found.outcomes if o.refused}
+    print(f"\n{which}: {found.caught} of {found.planted} seen; missed {found.missed}; not planted: {refused}")
     async with machinery(settings) as (runtime, _):
         seen = await observe(environment, runtime, instances=int(os.environ.get("AUTOCLAVE_INSTANCES", "100")), later_s=1.0)
 
