@@ -169,8 +169,8 @@ async def test_a_draft_of_a_world_of_ours_sees_the_whole_catalogue_and_holds_in_
 def as_url(address: str) -> str:
     """An address of libpq's `name=value` form, as an author has it."""
     parts: dict[str, Any] = conninfo_to_dict(address)
-    secret = f":{quote(parts['password'], safe='')}" if "password" in parts else ""
-    return f"postgresql://{parts['user']}{secret}@{quote(parts['host'], safe='')}/{parts['dbname']}"
+    names = ("host", "user", "dbname", "passfile")
+    return "postgresql://?" + "&".join(f"{name}={quote(parts[name], safe='')}" for name in names if name in parts)
 
 
 @pytest.mark.acceptance
