@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -164,6 +165,14 @@ async def test_a_draft_of_a_world_of_ours_sees_the_whole_catalogue_and_holds_in_
     assert (score.left, score.false_alarms) == ((), ())
     assert score.share >= 0.95
     assert score.planted >= 70
+
+
+def committed(base: Path) -> str:
+    """The library of `repo` as somebody has it: a repository with a commit."""
+    shutil.copytree(ENVIRONMENTS / "repo" / "library", base, ignore=shutil.ignore_patterns("__pycache__"))
+    for words in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one"]):
+        subprocess.run(["git", *words], cwd=base, check=True, timeout=60)
+    return str(base)
 
 
 def as_url(address: str) -> str:
