@@ -71,12 +71,13 @@ def proposed(
     for probe, origin, fields in probes:
         lines += ["", *_comment(f"{WHY.get(probe.kind, 'a probe of a kind of your own')}: {fields} fields; {origin}")]
         keys = {"name": probe.name, "kind": probe.kind, **({"resource": probe.resource} if probe.resource else {})}
-        text = ["[[probes]]", *_keys({**keys, "depth": probe.depth.value, **probe.options}).splitlines()]
+        text = ["[[probes]]", *_keys({**keys, "depth": probe.depth.value, **probe.options}).split("\n")]
         lines += [f"# {line}" if origin is Origin.AUTHOR else line for line in text]
     if not found:
         lines += ["", *_comment("No field was unstable.")]
     for each in found:
-        covers = [f"covers {len(each.covers)} fields that were unstable" if len(each.covers) > 1 else ""]
+        several = len(each.covers) > 1 or each.also
+        covers = [f"covers {len(each.covers)} fields that were unstable" if several else ""]
         covers += [f"and {each.also} that were not: narrow it if you can" if each.also else ""]
         lines += ["", *_comment(" ".join(filter(None, covers))), "[[volatile]]"]
         lines += [f"pattern = {value(each.pattern)}", f"reason = {value(each.reason)}"]

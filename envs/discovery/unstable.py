@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
+from probes.canonical import LISTING, lines_of
 from probes.compare import compare, is_volatile
 from sandbox.model import Depth, VolatileField
 
@@ -95,14 +96,13 @@ def unstable(readings: Sequence[Reading]) -> list[Unstable]:
 def proposals(readings: Sequence[Reading]) -> list[Proposal]:
     """Return patterns that cover everything unstable, as narrow as the readings allow."""
     found = unstable(readings)
-    names = {u.name for u in found}
-    stable = [n for probe, fields in readings[0].fields.items() for n in (f"{probe}/{f}" for f in fields) if n not in names]
+    stable = _stable(readings[0], found)
     groups: dict[str, list[Unstable]] = defaultdict(list)
     for each in found:
         groups[_pattern(each)].append(each)
     made: list[Proposal] = []
     for pattern, covered in sorted(groups.items()):
-        also = sum(fnmatchcase(name, pattern) for name in stable)
+        also = _taken(pattern, stable)
         if also and len(covered) == 1 and not covered[0].renamed:
             pattern, also = glob.escape(covered[0].name), 0
         made.append(Proposal(pattern=pattern, reason=_reason(covered), covers=tuple(u.name for u in covered), also=also))
@@ -111,14 +111,39 @@ def proposals(readings: Sequence[Reading]) -> list[Proposal]:
 
 def covering(readings: Sequence[Reading], volatile: Sequence[VolatileField]) -> list[Proposal]:
     """Return patterns that are known beforehand as proposals: no number of readings shows everything that they are for."""
-    found = [u.name for u in unstable(readings)]
-    covers = {each: tuple(name for name in found if fnmatchcase(name, each.pattern)) for each in volatile}
-    return [Proposal(pattern=each.pattern, reason=each.reason, covers=names) for each, names in covers.items()]
+    found = unstable(readings)
+    stable = _stable(readings[0], found)
+    return [
+        Proposal(
+            pattern=each.pattern,
+            reason=each.reason,
+            covers=tuple(u.name for u in found if fnmatchcase(u.name, each.pattern)),
+            also=_taken(each.pattern, stable),
+        )
+        for each in volatile
+    ]
 
 
 def left_over(readings: Sequence[Reading], volatile: Sequence[VolatileField]) -> list[Unstable]:
     """Return what these patterns would not cover."""
     return [u for u in unstable(readings) if not is_volatile(u.probe, u.field, volatile)]
+
+
+def _stable(first: Reading, found: Sequence[Unstable]) -> list[tuple[str, ...]]:
+    """The names of what did not differ: of an entry of a listing its own, and that of the listing, which can be declared whole."""
+    names = {u.name for u in found}
+    stable: list[tuple[str, ...]] = []
+    for probe, fields in first.fields.items():
+        for field, text in fields.items():
+            whole = f"{probe}/{field}"
+            lines = [whole + line for line in lines_of(text)] if field.endswith(LISTING) else []
+            if whole not in names:
+                stable += [(line, whole) for line in lines if line not in names] if lines else [(whole,)]
+    return stable
+
+
+def _taken(pattern: str, stable: Sequence[tuple[str, ...]]) -> int:
+    return sum(any(fnmatchcase(name, pattern) for name in names) for names in stable)
 
 
 def _pattern(each: Unstable) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,12 +16,13 @@ from hypothesis import strategies as st
 from envs.discovery import servers
 from envs.discovery.sources import Draft, draft, unguarded
 from envs.discovery.text import Origin, described, proposed
-from envs.discovery.unstable import Kind, Reading, left_over, proposals, unstable
+from envs.discovery.unstable import Kind, Reading, covering, left_over, proposals, unstable
 from envs.environment import load
 from envs.toml_text import value
+from probes.canonical import listing
 from sandbox.cli import output
 from sandbox.errors import EnvironmentInvalid
-from sandbox.model import ProbeSpec, ProcessInfo, Role, VolatileField
+from sandbox.model import EnvironmentSpec, ExecResult, ProbeSpec, ProcessInfo, ResourceSpec, Role, VolatileField
 from sandbox.settings import Settings, Users
 
 
@@ -48,6 +51,21 @@ def test_names_that_are_drawn_or_counted_get_a_star_where_they_vary() -> None:
     assert one.pattern == "web/file/run/*.sock"
     assert one.also == 1  # it takes a stable field along, and says so
     assert len(one.covers) == 3
+
+
+def test_entries_of_a_listing_that_a_pattern_takes_along_are_counted_too() -> None:
+    drawn = ("run/4f0c22aa.sock", "run/77ab0123.sock")
+    (one,) = proposals(readings(*({"files/": listing({name: "socket", "run/keep.sock": "socket", "a": "1"})} for name in drawn)))
+
+    assert (one.pattern, one.also) == ("web/files/run/*.sock", 1)
+
+
+def test_what_a_pattern_that_is_known_beforehand_takes_along_is_counted_and_told() -> None:
+    seen = readings(*({"files/": listing({"base/1": text, "base/2": "1", "c": "1"})} for text in "12"))
+    (one,) = covering(seen, [VolatileField(pattern="web/*/base*", reason="a server's")])
+
+    assert (one.covers, one.also) == (("web/files/base/1",), 1)
+    assert "and 1 that were not" in proposed([], [one], seen="2 instances", left=[], builds=0)
 
 
 def test_what_is_special_in_a_pattern_is_taken_as_it_is() -> None:
@@ -153,7 +171,7 @@ async def test_an_address_that_cannot_be_read_is_not_repeated(tmp_path: Path) ->
 
 
 def test_what_a_known_server_holds_is_read_by_commands_that_it_does_not_refuse() -> None:
-    probe = servers.SERVERS["redis-server"].probe("app", name="app")
+    probe = servers.probe_of(["redis-server"], "app", name="app")
     (argv,) = probe.options["inside"].values()
 
     assert argv[:2] == ("redis-cli", "eval"), "DEBUG is refused since Redis 7, and an error is output like another"
@@ -161,7 +179,7 @@ def test_what_a_known_server_holds_is_read_by_commands_that_it_does_not_refuse()
 
 @pytest.mark.parametrize("program", servers.SERVERS)
 def test_the_commands_that_ask_a_server_come_back_from_the_text(program: str) -> None:
-    probe = servers.SERVERS[program].probe("app", name="app")
+    probe = servers.probe_of([program], "app", name="app")
     (back,) = tomllib.loads(proposed([(probe, Origin.SERVER, 1)], [], seen="2 instances", left=[], builds=0))["probes"]
     assert {name: tuple(argv) for name, argv in back["inside"].items()} == probe.options["inside"]
     assert set(back.get("pairs", ())) <= set(back["inside"])
@@ -175,6 +193,57 @@ def test_servers_are_known_by_what_runs_whatever_started_it() -> None:
     assert servers.running(found) == ["postgres"]
     assert servers.running([process("redis-server *:6379"), process(), process("")]) == ["redis-server"]
     assert servers.running([process("nginx: master process nginx")]) == []
+
+
+class Inside:
+    """An instance of one container, in which these servers run and each client says what is given for it."""
+
+    in_place = False
+
+    def __init__(self, programs: Sequence[str], said: Mapping[str, str]) -> None:
+        self._programs, self._said = programs, said
+
+    def subject(self) -> Any:
+        return self
+
+    def container(self, resource: str) -> Any:
+        return self
+
+    async def processes(self) -> list[ProcessInfo]:
+        return [ProcessInfo(pid=n, parent=0, role=Role.SERVER, argv=(name,)) for n, name in enumerate(self._programs, 1)]
+
+    async def run(self, argv: Sequence[str], *, limit_s: float) -> ExecResult:
+        text = next(text for client, text in self._said.items() if client in " ".join(argv))
+        return ExecResult(exit_code=0, stdout=text.encode(), stderr=b"")
+
+
+OF_ONE_CONTAINER = EnvironmentSpec(name="app", version="1", digest="d", resources=(ResourceSpec(name="app", kind="container"),))
+
+
+async def looked_into(programs: Sequence[str], said: Mapping[str, str]) -> servers.Known:
+    instance: Any = Inside(programs, said)
+    return await servers.known(OF_ONE_CONTAINER, instance)
+
+
+async def test_a_refusal_does_not_pass_for_what_a_server_holds() -> None:
+    """The client of Redis ends with 0 after it."""
+    found = await looked_into(["redis-server"], {"redis-cli": "NOAUTH Authentication required.\n\n"})
+
+    assert found.probes == ()
+    assert ["NOAUTH" in remark and "is not read" in remark for remark in found.remarks] == [True]
+    assert len((await looked_into(["redis-server"], {"redis-cli": f"3 keys {'0a' * 20}\n"})).probes) == 1
+
+
+async def test_each_server_of_a_container_is_asked() -> None:
+    keys = f"3 keys {'0a' * 20}\n"
+    found = await looked_into(
+        ["redis-server", "valkey-server", "postgres"], {"redis-cli": keys, "valkey-cli": keys, "psql": "/data\n", "pg_dumpall": "x"}
+    )
+    (probe,) = found.probes
+
+    assert set(probe.options["inside"]) == {"keys", "valkey-server keys", "rows", "definitions", "server"}
+    assert probe.options["pairs"] == ("rows", "server")
+    assert len(set(probe.options["inside"].values())) == 5
 
 
 def test_a_remark_never_leaves_its_comment() -> None:
