@@ -16,7 +16,7 @@ from sandbox.ports import Environment, Instance
 
 EVERYWHERE = ("process", "network")  # kinds of what every instance has
 _OF_ALL = ("PLACE", "OUTSIDE", "ROOT", "CONTAINER")
-_BRACES = re.compile(r"\{([a-z]+)\}")
+BRACES = re.compile(r"\{([a-z]+)\}")
 _DOLLARS = re.compile(r"\$(FILE|FOLDER|VOLUME)\b")
 
 
@@ -115,21 +115,23 @@ async def _names(resource: ResourceSpec, instance: Instance, *, of_files: bool) 
 def _unfit(leak: Leak, known: lookup.Names) -> str:
     """Say why a leak cannot be planted here, nothing where it can."""
     wanted = _wanted(leak) - {*known, "window"}
-    library = leak.needs_library if isinstance(leak, SqlLeak) else ""
+    library, extension = (leak.needs_library, leak.needs_extension) if isinstance(leak, SqlLeak) else ("", "")
     if leak.needs is Needs.ROOT and "ROOT" not in known:
         return "the agent is not root of this container" if "CONTAINER" in known else "nobody is root of the machine in a sandbox"
     if "SHARED" in known and (leak.needs is Needs.SUPERUSER or library):
         return "namespaces share the server, and no holder is its superuser"
     if library and library not in known.get("libraries", ""):
         return f"the server does not load {library}"
+    if extension and extension not in known.get("extensions", "").split():
+        return f"the server does not offer {extension}, or the database has it already"
     return f"it has no {', no '.join(sorted(w.lower() for w in wanted))} to plant it in" if wanted else ""
 
 
 def _wanted(leak: Leak) -> set[str]:
     if isinstance(leak, SqlLeak):
-        return set(_BRACES.findall(" ".join((*leak.sql, *leak.then, leak.database))))
+        return set(BRACES.findall(" ".join((*leak.sql, *leak.then, leak.database))))
     if isinstance(leak, BrowserLeak):
-        return set(_BRACES.findall(" ".join((leak.visit, leak.script, *_texts([params for _, params in leak.calls])))))
+        return set(BRACES.findall(" ".join((leak.visit, leak.script, *_texts([params for _, params in leak.calls])))))
     assert isinstance(leak, ShellLeak)
     return set(_DOLLARS.findall(leak.shell))
 

@@ -50,10 +50,18 @@ _FURTHER = {
         and (select array_agg(a.atttypid::int) from pg_attribute a where a.attrelid = t.oid and a.attnum > 0) = array[23]
         order by 1 limit 1""",
     "function": """select p.oid::regproc::text from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-        where n.nspname !~ '^pg_' and n.nspname <> 'information_schema' and p.prokind = 'f' order by 1 limit 1""",
+        where n.nspname !~ '^pg_' and n.nspname <> 'information_schema' and p.prokind = 'f' and p.pronargs = 0
+          and p.prorettype = 'trigger'::regtype order by 1 limit 1""",
+    "required": """select quote_ident(a.attname) from pg_attribute a join pg_index p on p.indrelid = a.attrelid and p.indisprimary
+        where a.attrelid = %(table)s and a.attnum > 0 and a.attnotnull and a.attidentity = '' and not a.attisdropped
+          and a.attnum <> all (p.indkey) order by (quote_ident(a.attname) = %(column)s) desc, a.attnum limit 1""",
+    "triggered": """select g.tgrelid::regclass::text from pg_trigger g join pg_class t on t.oid = g.tgrelid
+        join pg_namespace n on n.oid = t.relnamespace and n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
+        where not g.tgisinternal and g.tgenabled <> 'D' order by (g.tgrelid = %(table)s) desc, 1 limit 1""",
     "data": "select current_setting('data_directory')",
     "oid": "select oid::text from pg_database where datname = current_database()",
     "libraries": "select current_setting('shared_preload_libraries')",
+    "extensions": "select string_agg(name, ' ') from pg_available_extensions where installed_version is null",
 }
 # Places of a container that its user may change, harmless ones first, with nothing but what every shell has: `d` a directory, `f` a
 # file in one. A container that was just restored is asked, so that its answers are the image's.
@@ -97,7 +105,8 @@ async def of_database(address: str, agents: str) -> Names:
             table = row[0]
             found |= dict(zip(("table", "column", "key", "sequence"), row[1:], strict=True))
         for name, text in _FURTHER.items():
-            one = await (await connection.execute(text.encode(), {"table": table})).fetchone()
+            given = {"table": table, "column": found.get("column")}
+            one = await (await connection.execute(text.encode(), given)).fetchone()
             if one is not None and one[0]:
                 found[name] = one[0]
     return found

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from envs import browser, destructive
-from envs.planting.candidates import Candidate
+from envs.planting.candidates import BRACES, Candidate
 from envs.planting.names import OUTSIDE, of_address
 from probes.leaks import Needs, ShellLeak, SqlLeak
 from probes.leaks.browser import BrowserLeak
@@ -31,8 +31,7 @@ async def plant(instance: Instance, candidate: Candidate, held: AsyncExitStack) 
         if candidate.action is not None:
             return await destructive.act(instance, candidate.action)
         if isinstance(candidate.leak, SqlLeak):
-            await _sql(instance, candidate, candidate.leak, held)
-            return None
+            return await _sql(instance, candidate, candidate.leak, held)
         if isinstance(candidate.leak, BrowserLeak):
             await _browse(instance, candidate, candidate.leak)
             return None
@@ -42,13 +41,13 @@ async def plant(instance: Instance, candidate: Candidate, held: AsyncExitStack) 
         return str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
 
 
-async def _sql(instance: Instance, candidate: Candidate, leak: SqlLeak, held: AsyncExitStack) -> None:
+async def _sql(instance: Instance, candidate: Candidate, leak: SqlLeak, held: AsyncExitStack) -> str | None:
     """As the agent where its own role suffices, else as superuser: a leak is not less real for being somebody else's work."""
     trusted, agents = instance.subject().endpoint(candidate.resource), instance.endpoint(candidate.resource)
     names = {**candidate.names, **of_address(agents)}
     strong = leak.needs is not Needs.OWNER or bool(leak.needs_library) or leak.database != "{database}"
     address = trusted if strong else agents
-    place = {"dbname": leak.database.format(**names).strip('"')}
+    place = {"dbname": filled(leak.database, names).strip('"')}
     connection = await _connect(address, **place)
     held.push_async_callback(connection.close)
     if any("{outside}" in statement for statement in leak.sql):
@@ -58,17 +57,18 @@ async def _sql(instance: Instance, candidate: Candidate, leak: SqlLeak, held: As
     skipped: list[str] = []
     connection.add_notice_handler(lambda notice: skipped.extend(_skipped(notice)))
     for statement in leak.sql:
-        done = await connection.execute(statement.format(**names).encode())
+        done = await connection.execute(filled(statement, names).encode())
         if done.statusmessage in _NOTHING:
-            raise psycopg.errors.NoDataFound(f"it changes no row here: {statement.format(**names)}")
+            return f"it changes no row here: {filled(statement, names)}"[:160]
     if skipped:
-        raise psycopg.errors.InsufficientPrivilege(skipped[0])
+        return skipped[0]
     if not leak.held:
         await connection.close()
     if leak.then:
         async with await _connect(trusted, **place) as second:
             for statement in leak.then:
-                await second.execute(statement.format(**names).encode())
+                await second.execute(filled(statement, names).encode())
+    return None
 
 
 def _skipped(notice: psycopg.errors.Diagnostic) -> list[str]:
@@ -118,16 +118,15 @@ def _needed(programs: Sequence[str]) -> str:
 
 async def _browse(instance: Instance, candidate: Candidate, leak: BrowserLeak) -> None:
     action = BrowserAction(visit=leak.visit, script=leak.script, calls=leak.calls)
-    filled = replace(action, visit=_filled(action.visit, candidate.names), script=_filled(action.script, candidate.names))
-    calls = tuple((method, _filled(params, candidate.names)) for method, params in leak.calls)
-    await browser.plant(instance.endpoint(candidate.resource), replace(filled, calls=calls), limit_s=LIMIT_S)
+    there = replace(action, visit=filled(action.visit, candidate.names), script=filled(action.script, candidate.names))
+    calls = tuple((method, filled(params, candidate.names)) for method, params in leak.calls)
+    await browser.plant(instance.endpoint(candidate.resource), replace(there, calls=calls), limit_s=LIMIT_S)
 
 
-def _filled(value: Any, names: Mapping[str, str]) -> Any:
+def filled(value: Any, names: Mapping[str, str]) -> Any:
+    """Put names in the place of their braces; other braces are the text's own."""
     if isinstance(value, str):
-        for name, text in names.items():
-            value = value.replace(f"{{{name}}}", text)
-        return value
+        return BRACES.sub(lambda found: names.get(found[1], found[0]), value)
     if isinstance(value, Mapping):
-        return {k: _filled(v, names) for k, v in value.items()}
-    return [_filled(v, names) for v in value] if isinstance(value, list | tuple) else value
+        return {k: filled(v, names) for k, v in value.items()}
+    return [filled(v, names) for v in value] if isinstance(value, list | tuple) else value

@@ -36,9 +36,9 @@ class SqlLeak(Leak):
     """Planted by statements, run one by one in one autocommitting session of the environment's database (or of `database`).
 
     Names in braces stand for things of the environment: {database}, {role} (the agent's), {table} (one with rows, a text column
-    {column} and a serial key), {key}, {sequence} (the key's), {index} (a further one), {view} (a materialised one), {unlogged},
-    {function}, {data} (the data directory as the server sees it), {oid} (the database's) and {outside} (a writable directory
-    elsewhere).
+    {column} and a serial key), {key}, {sequence} (the key's), {required} (a column that is never null), {triggered} (a table with a
+    trigger), {index} (a further one), {view} (a materialised one), {unlogged}, {function} (a trigger's), {data} (the data directory
+    as the server sees it), {oid} (the database's) and {outside} (a writable directory elsewhere).
     `held` sessions stay open until the check is done.
     """
 
@@ -46,7 +46,8 @@ class SqlLeak(Leak):
     database: str = "{database}"
     held: bool = False
     then: tuple[str, ...] = ()  # run afterwards in a second session
-    needs_library: str = ""  # an extension that the server must have
+    needs_library: str = ""  # one that the server must have loaded at its start
+    needs_extension: str = ""  # one that the server must offer, and that the database does not have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,7 @@ OBJECTS = (
         what="a text search configuration",
         sql=("create text search configuration public.planted (copy = english)",),
     ),
-    SqlLeak(name="extension", what="an extension", needs_library="hstore", sql=("create extension hstore",)),
+    SqlLeak(name="extension", what="an extension", needs_extension="hstore", sql=("create extension hstore",)),
     SqlLeak(
         name="event-trigger",
         what="a trigger on every later definition",
@@ -76,7 +76,7 @@ OBJECTS = (
         name="foreign-server",
         what="a server of a foreign data wrapper",
         needs=Needs.SUPERUSER,
-        needs_library="postgres_fdw",
+        needs_extension="postgres_fdw",
         sql=(
             "create extension postgres_fdw",
             "create server planted foreign data wrapper postgres_fdw",
@@ -94,7 +94,7 @@ OBJECTS = (
     ),
     SqlLeak(name="table-privilege", what="rights on a table", sql=("grant all on {table} to public",)),
     SqlLeak(name="table-comment", what="a comment on a table", sql=("comment on table {table} is 'planted'",)),
-    SqlLeak(name="disabled-trigger", what="a trigger that no longer fires", sql=("alter table {table} disable trigger user",)),
+    SqlLeak(name="disabled-trigger", what="a trigger that no longer fires", sql=("alter table {triggered} disable trigger user",)),
     SqlLeak(
         name="row-security",
         what="rows hidden by a policy",
@@ -123,7 +123,7 @@ OBJECTS = (
         what="another default for a column",
         sql=("alter table {table} alter {column} set default 'planted'",),
     ),
-    SqlLeak(name="dropped-constraint", what="a constraint less", sql=("alter table {table} alter {column} drop not null",)),
+    SqlLeak(name="dropped-constraint", what="a constraint less", sql=("alter table {table} alter {required} drop not null",)),
     SqlLeak(name="storage-options", what="other storage options", sql=("alter table {table} set (fillfactor = 50)",)),
     SqlLeak(
         name="statistics-target",
@@ -141,7 +141,7 @@ OBJECTS = (
         needs=Needs.SUPERUSER,
         sql=(
             "set allow_system_table_mods = on",
-            "update pg_attribute set attstattarget = 3 where attrelid = '{table}'::regclass and attname = '{column}'",
+            "update pg_attribute set attstattarget = 3 where attrelid = '{table}'::regclass and quote_ident(attname) = '{column}'",
         ),
     ),
     SqlLeak(

@@ -70,6 +70,8 @@ NAMES = {
     "table": "public.people",
     "column": "name",
     "key": "id",
+    "required": "name",
+    "triggered": "public.people",
     "sequence": "public.people_id_seq",
     "index": "public.visits_person_idx",
     "view": "public.totals",

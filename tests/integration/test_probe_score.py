@@ -89,6 +89,28 @@ async def test_a_leak_in_rows_takes_those_that_are_there(
 
 @pytest.mark.postgres
 @pytest.mark.slow
+async def test_a_leak_that_would_change_nothing_here_does_not_count_as_missed(
+    passable_dir: Path, settings: Settings, nothing_left: None
+) -> None:
+    """No column is required, no table has a trigger, no function is one's, and a name needs quotes."""
+    seed = """
+        create table notes (id serial primary key, "Body" text);
+        insert into notes ("Body") values ('same'), ('same'), ('other');
+        create function aged(int) returns int language sql as 'select $1';
+        alter table notes owner to agent; alter function aged owner to agent;
+    """
+    (passable_dir / "seed.sql").write_text(seed)
+    tables = {"name": "desk", "version": "1", "resources": {"db": {"kind": "postgres", "database": "desk", "seed": ["seed.sql"]}}}
+
+    names = ("row-update", "row-swap", "catalog-edit", "extension")
+    found = await scored(define(tables, passable_dir), settings, *(f"db/{name}" for name in names))
+
+    assert (found.planted, found.caught, found.repaired) == (4, 4, 4), found.as_json()
+    assert {"db/dropped-constraint", "db/disabled-trigger", "db/function-body"} < found.inapplicable.keys()
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
 async def test_where_namespaces_share_a_server_each_leak_is_planted_in_the_part_of_its_holder(
     tmp_path: Path, settings: Settings, nothing_left: None
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from envs import define, destructive
 from envs.planting import Candidate, ProbeScore
 from envs.planting.candidates import own
-from envs.planting.plant import plant
+from envs.planting.plant import filled, plant
 from envs.planting.score import declared
 from probes.leaks import ShellLeak
 from probes.leaks.browser import BrowserLeak
@@ -55,6 +55,13 @@ def test_a_directory_without_a_target_of_its_own_gets_something_destructive(tmp_
     spec = define({"name": "desk", "version": "1", "resources": {"data": {"kind": "files", "files": {"a": "1"}}}}, tmp_path).spec
 
     assert "file-left-in/workspace/data" in {action.name for action in destructive.defaults(spec)}
+
+
+def test_braces_that_name_nothing_are_the_leaks_own() -> None:
+    names = {"table": 'public."{key}"', "key": "id"}
+    assert filled("insert into {table} values ('{}', '{1,2}', '{\"a\": {key}}')", names) == (
+        "insert into public.\"{key}\" values ('{}', '{1,2}', '{\"a\": id}')"
+    )
 
 
 class Shell:

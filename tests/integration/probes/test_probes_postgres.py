@@ -24,6 +24,8 @@ NAMES = {
     "table": "public.customers",
     "column": "name",
     "key": "id",
+    "required": "name",
+    "triggered": "public.customers",
     "sequence": "public.customers_id_seq",
     "index": "public.orders_customer_id_idx",
     "view": "public.totals",
@@ -204,7 +206,7 @@ def test_the_baseline_holds_no_password(baseline: Baseline) -> None:
 def plant(leak: SqlLeak, server: Any, names: dict[str, str], held: contextlib.ExitStack) -> None:
     user = "agent" if leak.needs is Needs.OWNER and leak.database == "{database}" else "postgres"
     database = leak.database.format(**names)
-    if leak.needs_library:
+    if leak.needs_library or leak.needs_extension:
         user = "postgres"
     connection = held.enter_context(server.connect(database, user))
     if leak.needs_library == "pg_stat_statements":  # kept off by the server's settings, so that it sees no other leak
