@@ -108,19 +108,30 @@ def _recorded(live: Mapping[str, Any], baselines: Sequence[Baseline]) -> Baselin
 
 def _scores(stored: Sequence[StoredScore], baselines: Sequence[Baseline]) -> list[ScoreEntry]:
     """Probe scores as a report takes them, those of present baselines and whole ones first."""
-    newest: dict[str, str] = {}
+    known = {baseline.key: (baseline.state or "golden", _runtime(baseline)) for baseline in baselines}
+    newest: dict[tuple[str, str], str] = {}
     for baseline in baselines:
-        newest.setdefault(baseline.state, baseline.key)
-    states = {baseline.key: baseline.state for baseline in baselines}
+        newest.setdefault(known[baseline.key], baseline.key)
     found = []
     for score in stored:
-        state = states.get(score.baseline, "golden")
-        stale = () if newest.get(state) == score.baseline else ("baseline",)
+        state, runtime = known.get(score.baseline, ("golden", ""))
+        stale = () if newest.get((state, runtime)) == score.baseline else ("baseline",)
         entry = ScoreEntry(
-            environment=score.environment, method=score.method, body=score.body, at=score.at, state=state or "golden", stale=stale
+            environment=score.environment,
+            method=score.method,
+            body=score.body,
+            at=score.at,
+            state=state,
+            runtime=runtime,
+            stale=stale,
         )
         found.append((bool(stale), score.sampled, entry))
     return [entry for *_, entry in sorted(found, key=lambda item: item[:2])]
+
+
+def _runtime(baseline: Baseline) -> str:
+    """The name of the runtime under which it was recorded."""
+    return baseline.parts.get("runtime", "").partition(",")[0]
 
 
 def _seal(name: str, holds: bool, live: Mapping[str, Any]) -> SealEntry:

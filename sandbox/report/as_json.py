@@ -68,6 +68,7 @@ def _score(score: ScoreEntry) -> dict[str, Any]:
     return {
         "method": score.method.value,
         "state": score.state,
+        "runtime": score.runtime or None,
         **{name: plain(score.body[name]) for name in of_it},
         "stale": list(score.stale),
     }

@@ -137,6 +137,7 @@ class ScoreEntry:
     body: Mapping[str, Any]
     at: datetime | None
     state: str = "golden"
+    runtime: str = ""  # the name of that under which it was measured; empty where that was not recorded
     stale: tuple[str, ...] = ()
 
 

@@ -114,10 +114,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreTable:
-    """Reset method x leak x depth, of one start state of one environment."""
+    """Reset method x leak x depth, of one start state of one environment under one runtime."""
 
     environment: str
     state: str
+    runtime: str
     methods: tuple[MethodHead, ...]
     groups: tuple[Group, ...]
     false_alarms: tuple[tuple[str, tuple[str, ...]], ...]
@@ -125,18 +126,24 @@ class ScoreTable:
 
     @property
     def anchor(self) -> str:
-        return "score-" + re.sub(r"[^a-z0-9]+", "-", f"{self.environment}-{self.state}".lower())
+        return "score-" + re.sub(r"[^a-z0-9]+", "-", f"{self.environment}-{self.state}-{self.runtime}".lower())
+
+    @property
+    def of(self) -> str:
+        """Of which start state and runtime it speaks, where that has to be said."""
+        parts = ["" if self.state == "golden" else f"task {self.state}", f"runtime {self.runtime}" if self.runtime else ""]
+        return ", ".join(filter(None, parts))
 
 
 def tables(entries: Iterable[ScoreEntry]) -> list[ScoreTable]:
-    """Join the scores of each start state: one column for each method, the first entry of each."""
-    grouped: dict[tuple[str, str], dict[str, ScoreEntry]] = {}
+    """Join the scores of each start state under each runtime: one column for each method, the first entry of each."""
+    grouped: dict[tuple[str, str, str], dict[str, ScoreEntry]] = {}
     for entry in entries:
-        grouped.setdefault((entry.environment, entry.state), {}).setdefault(entry.method.value, entry)
-    return [_table(name, state, list(found.values())) for (name, state), found in sorted(grouped.items())]
+        grouped.setdefault((entry.environment, entry.state, entry.runtime), {}).setdefault(entry.method.value, entry)
+    return [_table(*key, list(found.values())) for key, found in sorted(grouped.items())]
 
 
-def _table(environment: str, state: str, entries: Sequence[ScoreEntry]) -> ScoreTable:
+def _table(environment: str, state: str, runtime: str, entries: Sequence[ScoreEntry]) -> ScoreTable:
     order = ("hook", "clean", "restore", "rebuild")
     entries = sorted(entries, key=lambda e: order.index(e.method.value))
     leaks = [{leak["name"]: leak for leak in entry.body["leaks"]} for entry in entries]
@@ -144,8 +151,8 @@ def _table(environment: str, state: str, entries: Sequence[ScoreEntry]) -> Score
     rows: dict[str, list[LeakRow]] = {}
     for name in names:
         found = [of_method.get(name) for of_method in leaks]
-        first = next(leak for leak in found if leak is not None)
-        rows.setdefault(first["kind"], []).append(_row(first, found, [set(entry.body["broken"]) for entry in entries]))
+        shown = _least_seen(found, [entry.stale for entry in entries])
+        rows.setdefault(shown["kind"], []).append(_row(shown, found, [set(entry.body["broken"]) for entry in entries]))
     alarms = [(e.method.value, tuple(e.body["false_alarms"])) for e in entries if e.body["false_alarms"]]
     unplanted = {
         n: why for e in entries for part in ("refused", "inapplicable") for n, why in e.body[part].items() if n not in names
@@ -153,11 +160,20 @@ def _table(environment: str, state: str, entries: Sequence[ScoreEntry]) -> Score
     return ScoreTable(
         environment=environment,
         state=state,
+        runtime=runtime,
         methods=tuple(MethodHead(entry=entry) for entry in entries),
         groups=tuple(Group(kind=kind, rows=tuple(of_kind)) for kind, of_kind in rows.items()),
         false_alarms=tuple(alarms),
         unplanted=tuple(sorted(unplanted.items())),
     )
+
+
+def _least_seen(found: Sequence[Mapping[str, Any] | None], stale: Sequence[tuple[str, ...]]) -> Mapping[str, Any]:
+    """Each survey looked for itself: what one of them did not see is not called seen. A stale one counts where no other planted
+    it."""
+    planted = [(leak, bool(old)) for leak, old in zip(found, stale, strict=True) if leak is not None]
+    counted = [leak for leak, old in planted if not old] or [leak for leak, _ in planted]
+    return max(counted, key=lambda leak: ("quick", "deep", None).index(leak["seen"]))
 
 
 def _row(first: Mapping[str, Any], found: Sequence[Mapping[str, Any] | None], broken: Sequence[set[str]]) -> LeakRow:

@@ -12,7 +12,7 @@ from envs import check as procedure
 from probes import Findings, Probe, ProbeContext
 from probes.baseline import settle
 from sandbox.audit import examine
-from sandbox.model import Baseline, Depth, Isolation, Reading, VerdictStatus
+from sandbox.model import Baseline, Depth, Isolation, Reading, ResetMethod, StoredScore, VerdictStatus
 from sandbox.pool.review import changes
 from sandbox.ports import Subject
 from sandbox.testing import MemoryRuntime, memory_environment
@@ -109,6 +109,27 @@ async def test_what_an_agent_could_exploit_is_a_finding_of_checks_and_audits(ben
     assert checked.verdict is VerdictStatus.INCONCLUSIVE
     assert not next(step for step in checked.steps if step.name == "baseline").ok
     assert checked.as_json()["baseline"]["suspicions"] == ["code: HEAD has 3 commits of history"]
+
+
+async def test_a_score_holds_for_the_newest_baseline_of_its_own_runtime(bench: Any) -> None:
+    pool = await bench.open(memory_environment())
+    here = pool.environment("memory").golden.baseline
+    for number, runtime in enumerate(("docker, engine 1", "docker, engine 2")):
+        there = replace(here, key=f"{number}", parts={**here.parts, "runtime": runtime}, recorded=bench.clock.now())
+        await bench.ledger.save_baseline(there, environment="d", environment_name="memory")
+        await bench.clock.advance(1)
+        for baseline, method in ((here, ResetMethod.CLEAN), (there, ResetMethod.RESTORE)):
+            body = {"planted": 1}
+            score = StoredScore(baseline=baseline.key, environment="memory", method=method, catalogue="c", body=body)
+            await bench.ledger.save_score(score)
+
+    report = await examine(pool, bench.ledger, [memory_environment()], clock=bench.clock, started=bench.clock.now())
+
+    assert sorted((s.method.value, s.runtime.split(" ")[0], s.stale) for s in report.scores) == [
+        ("clean", "memory", ()),
+        ("restore", "docker", ()),
+        ("restore", "docker", ("baseline",)),
+    ]
 
 
 def test_differences_are_field_by_field() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from envs import LoadedEnvironment, define
+from envs import LoadedEnvironment, define, page
+from envs.check import CheckReport
 from envs.planting import Outcome, ProbeScore
 from envs.planting.kept import kept, stored
 from sandbox.clock import SystemClock
@@ -89,6 +90,22 @@ async def test_what_holds_comes_first_and_a_whole_survey_before_a_sample(tmp_pat
         found = await kept(desk, ledger)
 
     assert [(k.score.baseline, k.score.sampled) for k in found] == [("new", False), ("new", True), ("old", False)]
+
+
+async def test_a_page_shows_what_its_own_check_measured_though_a_whole_survey_is_kept(tmp_path: Path) -> None:
+    desk = environment(tmp_path)
+    sample = ProbeScore(outcomes=(MISSED,), seed=1, of=9)
+    async with open_ledger(tmp_path / "ledger", durability="normal", clock=SystemClock()) as ledger:
+        await ledger.save_baseline(baseline(desk), environment=desk.spec.digest, environment_name="desk")
+        for score in (replace(SCORE, outcomes=(SEEN,)), sample):
+            await ledger.save_score(stored(score, desk, baseline(desk)))
+        found = await kept(desk, ledger)
+
+    report = CheckReport(environment="desk", method=ResetMethod.RESTORE, baseline=baseline(desk), score=sample)
+    page.write(report, found, at=datetime.now(UTC), path=tmp_path / "page.html")
+
+    assert "a sample of 9 leaks, seed 1" in (tmp_path / "page.html").read_text()
+    assert "runtime namespaces" in (tmp_path / "page.html").read_text()
 
 
 def test_what_only_one_probe_saw_is_what_would_be_missed_without_it() -> None:

@@ -65,6 +65,21 @@ def test_start_states_and_environments_stand_apart() -> None:
     assert [(t.environment, t.state) for t in tables([golden, task])] == [("shop", "golden"), ("shop", "t1")]
 
 
+def test_what_one_survey_did_not_see_is_not_called_seen() -> None:
+    hook, restore = entry(ResetMethod.HOOK, leak("db/row")), entry(ResetMethod.RESTORE, leak("db/row", seen=None))
+    old = dataclasses.replace(restore, stale=("probes",))
+
+    assert [group.missed for table in tables([hook, restore]) for group in table.groups] == [1]
+    assert [group.missed for table in tables([hook, old]) for group in table.groups] == [0]
+
+
+def test_scores_of_two_runtimes_are_not_joined() -> None:
+    inside = entry(ResetMethod.RESTORE, leak("db/row"), runtime="docker")
+    beside = entry(ResetMethod.HOOK, leak("db/row"), runtime="namespaces")
+
+    assert [(t.of, len(t.methods)) for t in tables([inside, beside])] == [("runtime docker", 1), ("runtime namespaces", 1)]
+
+
 def test_the_page_says_what_was_missed_late_left_and_stale() -> None:
     found = entry(
         ResetMethod.RESTORE,
@@ -103,6 +118,7 @@ def test_an_audit_shows_the_scores_of_its_environments(clean: AuditReport) -> No
         {
             "method": "restore",
             "state": "golden",
+            "runtime": None,
             "planted": 2,
             "caught": 1,
             "repaired": 2,
