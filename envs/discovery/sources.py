@@ -13,16 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pydantic import ValidationError
 
 from envs.discovery.text import described
 from sandbox import binaries
 from sandbox.aio import in_thread
 from sandbox.errors import EnvironmentInvalid, RuntimeUnavailable
+from sandbox.resources.postgres.options import PostgresOptions
 from sandbox.settings import Settings
 
 DUMP_LIMIT_S = 600.0
 QUESTION_LIMIT_S = 60.0
 LARGEST_DATABASE = 1_000_000_000  # bytes on disk: its dump is held in memory
+COPY = "app"
 _DSN = re.compile(r"^postgres(ql)?://")
 # What a server needs that begins as root, looks after its files and goes on as somebody else.
 OF_A_ROOT = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID")
@@ -131,12 +134,17 @@ async def _of_database(address: str, settings: Settings) -> Draft:
         )
     text = await _dumped(address, await in_thread(binaries.postgres, settings))
     table = {"kind": "postgres", "database": database, "seed": ["db/dump.sql", "db/grants.sql"]}
-    remarks = (
+    remarks = [
         f"a dump of the database {database} (PostgreSQL {number // 10_000}); roles and rights are not: see db/grants.sql",
         "a server of its own for each namespace: nothing of the original is used, or touched",
-    )
+    ]
+    try:
+        PostgresOptions.model_validate({"database": database})
+    except ValidationError:  # every server has a `postgres`, and some have names that an address would have to quote
+        table["database"] = COPY
+        remarks.append(f"it is called {COPY} here: {database} is a name that no copy can have")
     texts = {"db/dump.sql": text, "db/grants.sql": _GRANTS.format(grants="".join(_grants(schema) for schema in schemas))}
-    return Draft(resource="db", tables={"resources": {"db": table}}, remarks=remarks, texts=texts)
+    return Draft(resource="db", tables={"resources": {"db": table}}, remarks=tuple(remarks), texts=texts)
 
 
 def _grants(schema: str) -> str:
@@ -208,6 +216,13 @@ def _of_image(image: str) -> Draft:
     except errors.ImageNotFound:
         raise EnvironmentInvalid(
             f"{image} is no directory, no postgresql:// address, and no image that the engine has", fix=f"docker pull {image}"
+        ) from None
+    except errors.APIError as error:
+        if not error.is_client_error():
+            raise RuntimeUnavailable(f"the engine cannot say what {image} is: {error}", fix="look at its log") from error
+        raise EnvironmentInvalid(
+            f"{image} is no directory, no postgresql:// address, and no name of an image: {error.explanation or error}",
+            fix="--from takes a directory, postgresql://..., or an image as `docker images` names it",
         ) from None
     except (errors.DockerException, requests.RequestException) as error:
         raise RuntimeUnavailable(f"no Docker engine answers: {error}", fix="start one, or set DOCKER_HOST") from error

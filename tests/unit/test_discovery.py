@@ -195,6 +195,20 @@ def test_servers_are_known_by_what_runs_whatever_started_it() -> None:
     assert servers.running([process("nginx: master process nginx")]) == []
 
 
+async def test_what_is_no_name_of_an_image_is_not_blamed_on_the_engine(
+    place: Path, answering: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("docker")
+    said = b'{"message": "invalid reference format: repository name must be lowercase"}'
+    refusal = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(said) + said
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{place}")
+    settings = Settings(home=tmp_path, store=tmp_path, scratch=tmp_path, run=tmp_path, users=Users(agent=None, server=None))
+
+    async with answering(place, lambda _: refusal):
+        with pytest.raises(EnvironmentInvalid, match=r"Tickets is no directory.*must be lowercase"):
+            await draft("Tickets", settings)
+
+
 class Inside:
     """An instance of one container, in which these servers run and each client says what is given for it."""
 

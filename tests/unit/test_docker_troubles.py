@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import envs
-from sandbox.errors import LimitReached, ResetFailed, RuntimeUnavailable
+from sandbox.errors import InstanceLost, LimitReached, ResetFailed, RuntimeUnavailable
 from sandbox.model import NamespaceId
 from sandbox.resources.container import Container
 from sandbox.runtimes.docker import containers, troubles
@@ -29,6 +29,7 @@ from sandbox.runtimes.docker.plain.saved import Saved, SavedVolume
 
 CONTAINER = "c" * 64
 STALLED = b"HTTP/1.1 200 OK\r\nX-Docker-Container-Path-Stat: e30=\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
+SIGNALLED = b'{"State": {"ExitCode": 137}, "Config": {"Tty": true}}'
 Answers = Callable[[str], bytes | Awaitable[bytes] | None]
 
 
@@ -102,6 +103,29 @@ async def test_a_creation_whose_answer_never_came_is_not_forgotten(place: Path, 
             await Lineage.make(engine, definition, mark, image="any", fresh=True)
         assert engine.doubtful == {mark.name}
         assert engine.doubtful_volumes == {f"{mark.name}-0"}
+
+
+@pytest.mark.parametrize(
+    ("signal", "may_be"), [("SIGKILL", True), ("sigkill", True), ("9", True), ("SIGTERM", False), (None, False)]
+)
+async def test_a_container_may_be_killed_where_its_author_says_so(
+    signal: str | None, may_be: bool, place: Path, engine_of: Any
+) -> None:
+    """In whatever way: an engine takes the name of a signal in any case."""
+
+    def answers(line: str) -> bytes:
+        if "/logs" in line:
+            return answer(b"")
+        return answer(b"", "204 No Content") if line.startswith("POST") else answer(SIGNALLED)
+
+    async with engine_of(place, answers) as engine:
+        lineage = Lineage(engine, defined(stop_signal=signal), Mark(home="test"), "any")
+        lineage.container = CONTAINER
+        if may_be:
+            await lineage.stop()
+        else:
+            with pytest.raises(InstanceLost, match="did not end"):
+                await lineage.stop()
 
 
 def test_a_fault_of_this_machine_is_not_the_engines(tmp_path: Path) -> None:

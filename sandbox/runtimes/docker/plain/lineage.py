@@ -24,7 +24,7 @@ from sandbox.runtimes.docker.profile import DEFAULT_RUNTIMES
 
 FILL_S = 600.0
 KILLED = 137
-SIGKILL = ("SIGKILL", "KILL", "9")  # as an author may write it
+SIGKILL = ("SIGKILL", "KILL", "9")  # as an author may write it, in any case
 
 
 class Lineage:
@@ -163,7 +163,7 @@ class Lineage:
         limit = self.definition.options.stop_limit_s
         code = await containers.stop(self.engine, self.container, grace_s=limit)
         self.reach = None
-        if code == KILLED and self.definition.options.stop_signal not in SIGKILL:
+        if code == KILLED and (self.definition.options.stop_signal or "").upper() not in SIGKILL:
             said = await containers.log_tail(self.engine, self.container)
             raise InstanceLost(
                 f"the container did not end within {limit:g} s of its stop signal, so that what it holds on disk may not be whole; "
