@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ class Candidate:
         """The field that must differ, as a shell-style pattern: what else an agent has to do to plant it changes others."""
         wanted = self.leak.shows if self.leak is not None else "*"
         for name, text in self.names.items():
-            wanted = wanted.replace(f"{{{name}}}", text)
+            wanted = wanted.replace(f"{{{name}}}", glob.escape(text))
         return wanted
 
 

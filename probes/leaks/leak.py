@@ -20,7 +20,8 @@ class Needs(StrEnum):
 class Leak:
     """One entry of the catalogue. `seen` is the depth at which a check that follows no reset (in place) must see it; None where
     no probe can, with the reason in `blind`. `repaired_by` is the weakest reset of ours that must undo it: `clean` also means
-    restore and rebuild. `shows` is the field that must differ, as a shell-style pattern, where planting changes others as well."""
+    restore and rebuild. `shows` is the field that must differ, as a shell-style pattern (with names in braces, see below), where
+    planting changes others as well."""
 
     name: str
     what: str

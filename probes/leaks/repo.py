@@ -12,7 +12,12 @@ WORKING_TREE = (
         name="staged-file", repaired_by=ResetMethod.RESTORE, what="a staged file", shell="echo x > planted && git add planted"
     ),
     ShellLeak(name="untracked-file", what="an untracked file", shell="echo x > planted"),
-    ShellLeak(name="ignored-file", what="an ignored file", shell="echo 'planted*' >> .gitignore; echo x > planted.cache"),
+    ShellLeak(
+        name="ignored-file",
+        what="an ignored file",
+        shows="*planted.cache",
+        shell="echo 'planted*' >> .gitignore; echo x > planted.cache",
+    ),
     ShellLeak(name="empty-directory", what="an empty directory", shell="mkdir -p planted/empty"),
     ShellLeak(name="closed-directory", what="a directory that cannot be entered", shell="mkdir planted && chmod 0500 planted"),
     ShellLeak(
@@ -23,6 +28,7 @@ WORKING_TREE = (
         name="hidden-mode",
         repaired_by=ResetMethod.RESTORE,
         what="an executable bit that git is told to ignore",
+        shows="*{FILE}",
         shell='git config core.fileMode false && chmod +x "$FILE"',
     ),
     ShellLeak(name="owner", what="another owner", needs=Needs.ROOT, shell='chown 12345 "$FILE"'),
@@ -49,12 +55,14 @@ WORKING_TREE = (
         name="assume-unchanged",
         repaired_by=ResetMethod.RESTORE,
         what="an edit that the index hides",
+        shows="*{FILE}",
         shell='git update-index --assume-unchanged "$FILE" && echo planted >> "$FILE"',
     ),
     ShellLeak(
         name="skip-worktree",
         repaired_by=ResetMethod.RESTORE,
         what="an edit that the index hides for good",
+        shows="*{FILE}",
         shell='git update-index --skip-worktree "$FILE" && echo planted >> "$FILE"',
     ),
     ShellLeak(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from contextlib import AsyncExitStack
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from envs.planting import Candidate, ProbeScore
 from envs.planting.candidates import own
 from envs.planting.plant import filled, plant
 from envs.planting.score import declared
-from probes.leaks import ShellLeak
+from probes.leaks import ShellLeak, catalogue
 from probes.leaks.browser import BrowserLeak
 from sandbox.aio import in_thread
 from sandbox.model import Depth, DestructiveAction, ExecResult, ResetMethod
@@ -27,6 +28,22 @@ def test_a_browsers_leak_is_told_by_its_own_field_and_not_by_what_the_visit_chan
         name="web/cookie", kind="browser", what="", leak=leak, names={"domain": "shop.test", "origin": "http://shop.test"}
     )
     assert found.shows == "cookie/shop.test / planted"
+
+
+def test_a_name_in_a_pattern_stands_for_itself() -> None:
+    leak = ShellLeak(name="mode", what="a mode", shows="*{FILE}", shell='chmod +x "$FILE"')
+    found = Candidate(name="code/mode", kind="repo", what="", leak=leak, names={"FILE": "app/[id].tsx"})
+    assert fnmatchcase("app/[id].tsx", found.shows)
+    assert not fnmatchcase("app/i.tsx", found.shows)
+
+
+@pytest.mark.parametrize("name", ["ignored-file", "hidden-mode", "assume-unchanged", "skip-worktree"])
+def test_what_hides_a_change_does_not_stand_for_the_change(name: str) -> None:
+    (leak,) = (leak for leak in catalogue()["repo"] if leak.name == name)
+    found = Candidate(name=name, kind="repo", what="", leak=leak, names={"FILE": "src/one.py"})
+    for field in ("./.gitignore", "git config/core.filemode", ".git/config", f"git index/{name}", ".git/index"):
+        assert not fnmatchcase(field, found.shows), field
+    assert fnmatchcase("./planted.cache" if name == "ignored-file" else "src/one.py", found.shows)
 
 
 def test_any_field_tells_of_another_leak() -> None:
