@@ -65,6 +65,7 @@ async def observe(
     limits = PoolLimits()
     reads: Reads = verifier
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(runtime.sweep)  # last: what snapshots stand on beside their directories goes with these
 
         async def built() -> Snapshot:
             async with asyncio.timeout(limits.build_s):
@@ -92,8 +93,8 @@ async def observe(
                     continue
                 await asyncio.sleep(later_s)
                 readings.append(Reading(kind=Kind.LATER, fields=await read(instance)))
-                await instance.revoke()
                 async with asyncio.timeout(limits.reset_s):
+                    await instance.revoke()
                     await instance.restore(golden, 2)
                 readings.append(Reading(kind=Kind.RESTORED, fields=await read(instance)))
         async with _started(environment, runtime, second, limits) as instance:
