@@ -254,7 +254,14 @@ def baseline(
     from envs import check as procedure
     from envs import views
     from sandbox.cli import asking
+    from sandbox.errors import EnvironmentInvalid
 
+    given = [option for option, holds in (("--task", task), ("--rebuild", rebuild), ("--yes", yes)) if holds]
+    if discover and given:
+        raise EnvironmentInvalid(
+            f"{', '.join(given)} means nothing with --discover, which records nothing and looks at a golden state of its own",
+            fix=f"leave out {', '.join(given)}",
+        )
     settings = load(home, runtime)
     found = _open(environment, settings)
     if discover:

@@ -40,6 +40,14 @@ def test_help_of_each_command_has_an_example(tmp_path: Path, command: str) -> No
     assert "Example" in done.stdout or command in ("env", "pool", "quarantine")
 
 
+@pytest.mark.parametrize("option", [("--task", "refund-17"), ("--rebuild",), ("--yes",)])
+def test_discovery_does_not_pretend_to_have_looked_at_a_tasks_state(tmp_path: Path, option: tuple[str, ...]) -> None:
+    done = autoclave("env", "baseline", "shop", "--discover", *option, home=tmp_path)
+
+    assert done.returncode == 2
+    assert f"{option[0]} means nothing with --discover" in done.stderr
+
+
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     code = (
         "import sys; from sandbox.cli.main import build; build()\n"
