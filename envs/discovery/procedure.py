@@ -14,6 +14,7 @@ from envs.discovery.unstable import Proposal, Unstable, covering, left_over, pro
 from envs.environment import load
 from probes.defaults import default_probes
 from sandbox.aio import in_thread
+from sandbox.model import ProbeSpec
 from sandbox.ports import Environment, Runtime
 from sandbox.settings import Settings
 from sandbox.wiring import machinery
@@ -24,11 +25,13 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery:
-    """What was found out about an environment. `left` is what differed and no pattern covers."""
+    """What was found out about an environment. `probes` are those in force, with how many fields each reads; `left` is what
+    differed and no pattern covers."""
 
     environment: str
     runtime: str  # under which it was looked at
     observed: Observed
+    probes: tuple[tuple[ProbeSpec, Origin, int], ...]
     proposals: tuple[Proposal, ...]
     left: tuple[Unstable, ...]
     text: str
@@ -39,6 +42,20 @@ class Discovery:
             "runtime": self.runtime,
             "instances": self.observed.instances,
             "fields": self.observed.fields,
+            "builds": len(unstable(self.observed.builds)),
+            "remarks": list(self.observed.known.remarks),
+            "probes": [
+                {
+                    "name": probe.name,
+                    "kind": probe.kind,
+                    "resource": probe.resource,
+                    "depth": probe.depth.value,
+                    "options": dict(probe.options),
+                    "origin": origin.name.lower(),
+                    "fields": fields,
+                }
+                for probe, origin, fields in self.probes
+            ],
             "volatile": [
                 {"pattern": p.pattern, "reason": p.reason, "covers": list(p.covers), "also": p.also} for p in self.proposals
             ],
@@ -93,5 +110,11 @@ async def discover(
     builds = len(unstable(observed.builds))
     text = proposed(probes, found, seen=seen, remarks=servers.remarks, left=left, builds=builds)
     return Discovery(
-        environment=own.name, runtime=runtime.name, observed=observed, proposals=tuple(found), left=tuple(left), text=text
+        environment=own.name,
+        runtime=runtime.name,
+        observed=observed,
+        probes=tuple(probes),
+        proposals=tuple(found),
+        left=tuple(left),
+        text=text,
     )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from envs.discovery.observe import observe
-from sandbox.ports import Subject
+from envs.discovery.procedure import discover
+from envs.discovery.servers import Known
+from sandbox.model import EnvironmentSpec
+from sandbox.ports import Instance, Subject
 from sandbox.testing import MemoryRuntime, memory_environment
 from sandbox.testing.verifier import ScriptedVerifier
 
@@ -22,6 +26,24 @@ class Reader(ScriptedVerifier):
         if self._broken:
             raise OSError("it cannot be read")
         return {"memory": {entry.path: "1" for entry in subject.tree("state").walk()}}
+
+
+async def test_what_was_found_is_data_too(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be asked stands in a remark: who reads only the data has to see it."""
+    environment = memory_environment()
+    environment.verifier = Reader(broken=False)
+    remark = "redis-server runs in app, but what it holds cannot be asked for"
+
+    async def known(spec: EnvironmentSpec, instance: Instance) -> Known:
+        return Known(remarks=(remark,))
+
+    monkeypatch.setattr("envs.discovery.observe.known", known)
+    found = (await discover(environment, bench.runtime, instances=2, later_s=0)).as_json()
+
+    assert (found["builds"], found["left"], found["remarks"]) == (0, [], [remark])
+    assert {probe["kind"]: probe["origin"] for probe in found["probes"]} == {"files": "default", "process": "default"}
+    assert remark in found["text"]
+    assert json.loads(json.dumps(found)) == found
 
 
 @pytest.mark.parametrize("broken", [False, True])
