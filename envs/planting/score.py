@@ -234,6 +234,8 @@ async def _seen(trial: Trial, shows: str, outcome: Outcome, before: frozenset[st
     for depth in (Depth.QUICK, Depth.DEEP):
         try:
             verdict = await trial.read(depth)
+            if verdict.problems and not verdict.mismatches:  # a loaded machine is no leak: what one leaves is there again
+                verdict = await trial.read(depth)
         except InstanceLost as error:  # it ended the instance, which nobody can overlook
             return replace(outcome, seen=depth, fields=(error.message.splitlines()[0][:160],))
         except (AutoclaveError, OSError, TimeoutError) as error:  # no answer is none in the probes' favour

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from envs import define, destructive
-from envs.planting import Candidate, ProbeScore
+from envs.planting import Candidate, ProbeScore, survey
 from envs.planting.candidates import own
 from envs.planting.plant import filled, plant
 from envs.planting.score import declared
 from probes.leaks import ShellLeak, catalogue
 from probes.leaks.browser import BrowserLeak
 from sandbox.aio import in_thread
-from sandbox.model import Depth, DestructiveAction, ExecResult, ResetMethod
+from sandbox.model import Depth, DestructiveAction, ExecResult, Problem, ResetMethod, Verdict, VerdictStatus
 
 
 def test_a_browsers_leak_is_told_by_its_own_field_and_not_by_what_the_visit_changes() -> None:
@@ -108,3 +108,39 @@ async def test_planting_leaves_the_leak_and_nothing_else(shell: str, left: set[s
         assert await plant(instance, Candidate(name="leak", kind="files", what="", leak=leak, names=names), held) is None
 
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")} - {"place"} == left
+
+
+LATE = Verdict(status=VerdictStatus.INCONCLUSIVE, depth=Depth.QUICK, problems=(Problem(probe="web", reason="no answer"),))
+CLEAN = Verdict(status=VerdictStatus.CLEAN, depth=Depth.QUICK)
+
+
+class Looked:
+    """A trial in which a leak is really planted, and whose checks after that say what is given; whatever else they say is clean."""
+
+    method = ResetMethod.RESTORE
+
+    def __init__(self, *said: Verdict) -> None:
+        self._said = [CLEAN, *said]  # one look before anything is planted
+        self.instance: Any = Shell()
+
+    async def read(self, depth: Depth) -> Verdict:
+        return self._said.pop(0) if self._said else CLEAN
+
+    async def look(self, *, quiesce: bool = True) -> Verdict:
+        return CLEAN
+
+    async def renew(self) -> None: ...
+
+    async def reset(self) -> None: ...
+
+
+@pytest.mark.parametrize(("said", "missed"), [((LATE,), ("leak",)), ((LATE, LATE), ())])
+async def test_a_probe_that_did_not_answer_once_has_not_seen_a_leak(
+    said: tuple[Verdict, ...], missed: tuple[str, ...], tmp_path: Path
+) -> None:
+    """On a loaded machine that happens without one; what a leak keeps from being read stays so."""
+    names = {"PLACE": str(tmp_path), "OUTSIDE": str(tmp_path)}
+    leak = Candidate(name="leak", kind="files", what="", leak=ShellLeak(name="leak", what="", shell="true"), names=names)
+    trial: Any = Looked(*said)
+
+    assert (await survey(trial, [leak], inapplicable={})).missed == missed
