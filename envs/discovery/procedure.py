@@ -57,7 +57,8 @@ class Discovery:
                 for probe, origin, fields in self.probes
             ],
             "volatile": [
-                {"pattern": p.pattern, "reason": p.reason, "covers": list(p.covers), "also": p.also} for p in self.proposals
+                {"pattern": p.pattern, "reason": p.reason, "covers": list(p.covers), "also": p.also, "once": p.once}
+                for p in self.proposals
             ],
             "left": [u.name for u in self.left],
             "text": self.text,

@@ -13,6 +13,7 @@ from envs.toml_text import key, value
 from sandbox.model import ProbeSpec
 
 WIDTH = 120
+ONCE = "one reading alone had it: where it is called otherwise each time, put a star for what changes"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # What a kind of probe is there for.
 WHY: Mapping[str, str] = {
@@ -79,6 +80,9 @@ def proposed(
         several = len(each.covers) > 1 or each.also
         covers = [f"covers {len(each.covers)} fields that were unstable" if several else ""]
         covers += [f"and {each.also} that were not: narrow it if you can" if each.also else ""]
+        covers += [
+            "one reading alone had it: where it is called otherwise each time, put a star for what changes" if each.once else ""
+        ]
         lines += ["", *_comment(" ".join(filter(None, covers))), "[[volatile]]"]
         lines += [f"pattern = {value(each.pattern)}", f"reason = {value(each.reason)}"]
     lines += [line for u in left for line in _comment(f"not covered by any pattern: {u.name}")]

@@ -55,15 +55,23 @@ class Unstable:
     def name(self) -> str:
         return f"{self.probe}/{self.field}"
 
+    @property
+    def once(self) -> bool:
+        """True where one reading alone had it."""
+        before, after = self.example
+        return self.of > 1 and ((before is None and self.differed == 1) or (after is None and self.differed == self.of))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A pattern for `[[volatile]]`. `covers` are the unstable fields that it is for, `also` the stable ones that it takes along."""
+    """A pattern for `[[volatile]]`. `covers` are the unstable fields that it is for, `also` the stable ones that it takes along.
+    `once`: it is for one field that one reading alone had, which may be called otherwise each time."""
 
     pattern: str
     reason: str
     covers: tuple[str, ...]
     also: int = 0
+    once: bool = False
 
     @property
     def volatile(self) -> VolatileField:
@@ -105,7 +113,8 @@ def proposals(readings: Sequence[Reading]) -> list[Proposal]:
         also = _taken(pattern, stable)
         if also and len(covered) == 1 and not covered[0].renamed:
             pattern, also = glob.escape(covered[0].name), 0
-        made.append(Proposal(pattern=pattern, reason=_reason(covered), covers=tuple(u.name for u in covered), also=also))
+        once = len(covered) == 1 and covered[0].once
+        made.append(Proposal(pattern=pattern, reason=_reason(covered), covers=tuple(u.name for u in covered), also=also, once=once))
     return made
 
 

@@ -53,6 +53,16 @@ def test_names_that_are_drawn_or_counted_get_a_star_where_they_vary() -> None:
     assert len(one.covers) == 3
 
 
+def test_a_name_that_one_reading_alone_had_is_told() -> None:
+    """No pattern can be made of it that covers the next one."""
+    seen = readings(*({name: "1", "kept": text} for name, text in (("tmp.aQx", "1"), ("tmp.Zip", "2"), ("tmp.olK", "1"))))
+    made = proposals(seen)
+
+    assert {p.pattern: p.once for p in made} == {"web/tmp.aQx": True, "web/tmp.Zip": True, "web/tmp.olK": True, "web/kept": False}
+    assert proposed([], made, seen="3 instances", left=[], builds=0).count("one reading alone had it") == 3
+    assert not any(p.once for p in proposals(readings(*({f"tmp.{n}": "1"} for n in (111, 222, 333)))))
+
+
 def test_entries_of_a_listing_that_a_pattern_takes_along_are_counted_too() -> None:
     drawn = ("run/4f0c22aa.sock", "run/77ab0123.sock")
     (one,) = proposals(readings(*({"files/": listing({name: "socket", "run/keep.sock": "socket", "a": "1"})} for name in drawn)))
