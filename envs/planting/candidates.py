@@ -10,7 +10,7 @@ from typing import Any
 
 from envs.planting import names as lookup
 from probes.leaks import Leak, Needs, ShellLeak, SqlLeak, catalogue
-from probes.leaks.browser import BrowserLeak
+from probes.leaks.browser import WRITTEN_S, BrowserLeak
 from sandbox.aio import in_thread
 from sandbox.model import NOTHING, DestructiveAction, ResourceSpec
 from sandbox.ports import Environment, Instance
@@ -40,6 +40,13 @@ class Candidate:
         for name, text in self.names.items():
             wanted = wanted.replace(f"{{{name}}}", glob.escape(text))
         return wanted
+
+    @property
+    def shown_within_s(self) -> float:
+        """How long a browser or the like may take until what was planted can be seen."""
+        if self.leak is not None:
+            return self.leak.shown_within_s
+        return WRITTEN_S if self.action is not None and self.action.browser is not None else 0.0
 
 
 @dataclass(slots=True)

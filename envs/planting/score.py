@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import re
@@ -20,6 +21,7 @@ from sandbox.model import Depth, ResetMethod, Verdict
 log = logging.getLogger(__name__)
 Say = Callable[[str], None]
 _SHOWN = 3
+AGAIN_S = 1.0
 GIVE_UP = 3  # starts in a row that fail: then it is the machine
 
 
@@ -199,7 +201,7 @@ async def _one(trial: Trial, candidate: Candidate, noise: frozenset[str], *, bef
     async with AsyncExitStack() as held:
         if refused := await plant(trial.instance, candidate, held):
             return replace(outcome, refused=refused)
-        seen = await _seen(trial, candidate.shows, outcome, before)
+        seen = await _seen(trial, candidate, outcome, before)
         return seen if seen.refused else await _left(trial, noise, seen)
 
 
@@ -228,10 +230,13 @@ def declared(candidate: Candidate) -> Outcome:
     )
 
 
-async def _seen(trial: Trial, shows: str, outcome: Outcome, before: frozenset[str]) -> Outcome:
-    """As a check that follows no replacement sees it, in a field that `shows` matches: quick first, then deep; and by which
-    probes at that depth."""
-    for depth in (Depth.QUICK, Depth.DEEP):
+async def _seen(trial: Trial, candidate: Candidate, outcome: Outcome, before: frozenset[str]) -> Outcome:
+    """As a check that follows no replacement sees it, in a field that the leak must show in: quick first, then deep, and deep again
+    while what was planted may still be on its way to the disk; and by which probes at that depth."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + (0.0 if outcome.blind else candidate.shown_within_s)
+    depths = [Depth.QUICK, Depth.DEEP]
+    for depth in depths:
         try:
             verdict = await trial.read(depth)
             if verdict.problems and not verdict.mismatches:  # a loaded machine is no leak: what one leaves is there again
@@ -240,10 +245,13 @@ async def _seen(trial: Trial, shows: str, outcome: Outcome, before: frozenset[st
             return replace(outcome, seen=depth, fields=(error.message.splitlines()[0][:160],))
         except (AutoclaveError, OSError, TimeoutError) as error:  # no answer is none in the probes' favour
             return replace(outcome, refused=f"planted, but it could not be looked at: {_said(error)}")
-        found = {name for name in _beside(differences(verdict), before) if fnmatchcase(_field(name), shows)}
+        found = {name for name in _beside(differences(verdict), before) if fnmatchcase(_field(name), candidate.shows)}
         if found:
             probes = tuple(sorted({re.split("[/:]", name, maxsplit=1)[0] for name in found}))
             return replace(outcome, seen=depth, probes=probes, fields=tuple(sorted(found)[:_SHOWN]))
+        if depth is Depth.DEEP and loop.time() < until:
+            await asyncio.sleep(AGAIN_S)
+            depths.append(Depth.DEEP)
     return outcome
 
 

@@ -19,6 +19,29 @@ writing.objectStore('notes').put('planted', 'key');
 await new Promise((done) => { writing.oncomplete = done; });
 opening.result.close();
 """
+# A site may forbid workers of its pages' own making, or what it answers to be kept: then nothing would be planted, and nobody told.
+_WORKER = """
+const worker = new Worker(URL.createObjectURL(new Blob(['postMessage(1); setInterval(() => 0, 1000)'])));
+await new Promise((done, failed) => {
+  worker.onmessage = done;
+  worker.onerror = () => failed(new Error('the site forbids it'));
+});
+"""
+_SHARED_WORKER = """
+const source = new Blob(['onconnect = (event) => event.ports[0].postMessage(1)']);
+const worker = new SharedWorker(URL.createObjectURL(source), 'planted');
+await new Promise((done, failed) => {
+  worker.port.onmessage = done;
+  worker.onerror = () => failed(new Error('the site forbids it'));
+});
+"""
+_CACHED = """
+const answer = await fetch('/cached', { cache: 'reload' });
+await answer.text();
+const rule = answer.headers.get('Cache-Control') || '';
+if (!answer.ok || rule.includes('no-store')) throw new Error('the site has nothing at /cached that may be kept');
+"""
+WRITTEN_S = 30.0  # by then a browser has put on disk what it keeps: local storage after 5 s, history after 10
 SETTINGS = "chrome://settings/"
 
 
@@ -37,6 +60,7 @@ class BrowserLeak(Leak):
     visit: str = "{origin}/"
     script: str = ""
     calls: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    shown_within_s: float = WRITTEN_S
 
 
 COOKIES = (
@@ -132,13 +156,13 @@ OPEN = (
         name="worker",
         what="a worker that goes on",
         shows="target/worker*",
-        script="new Worker(URL.createObjectURL(new Blob(['setInterval(() => 0, 1000)'])))",
+        script=_WORKER,
     ),
     BrowserLeak(
         name="shared-worker",
         what="a worker that pages share",
         shows="target/shared_worker blob:*",
-        script="new SharedWorker(URL.createObjectURL(new Blob(['onconnect = () => 0'])), 'planted').port.start()",
+        script=_SHARED_WORKER,
     ),
     BrowserLeak(
         name="service-worker",
@@ -229,14 +253,14 @@ const writer = await file.createWritable(); await writer.write('planted'); await
         what="a response that the browser keeps",
         shows="profile/other files/Default/Cache/*{origin}/cached",
         seen=Depth.DEEP,
-        script="await (await fetch('/cached')).text()",
+        script=_CACHED,
     ),
     BrowserLeak(
         name="history",
         what="an address that was visited",
-        shows="profile/Default/History urls/*{origin}/planted-history*",
+        shows="profile/Default/History urls/*{origin}/*planted-history*",
         seen=Depth.DEEP,
-        visit="{origin}/planted-history",
+        visit="{origin}/#planted-history",
     ),
 )
 SETTINGS_OF_THE_BROWSER = (

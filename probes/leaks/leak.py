@@ -21,7 +21,7 @@ class Leak:
     """One entry of the catalogue. `seen` is the depth at which a check that follows no reset (in place) must see it; None where
     no probe can, with the reason in `blind`. `repaired_by` is the weakest reset of ours that must undo it: `clean` also means
     restore and rebuild. `shows` is the field that must differ, as a shell-style pattern (with names in braces, see below), where
-    planting changes others as well."""
+    planting changes others as well. `shown_within_s` is for what is on the disk only later."""
 
     name: str
     what: str
@@ -30,6 +30,7 @@ class Leak:
     repaired_by: ResetMethod = ResetMethod.CLEAN
     shows: str = "*"
     blind: str = ""
+    shown_within_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
