@@ -76,7 +76,7 @@ class Leasing:
                         prepared = prepared.latest
                         start = await self._start_state(prepared, request.task)
                     try:
-                        namespace = await self._claim(prepared, start, request.priority)
+                        namespace = await self._claim(prepared, start, request.priority, since=began)
                     except Superseded:
                         continue
                     if not await self._fit(namespace, start):
@@ -125,6 +125,8 @@ class Leasing:
                     raise PoolBroken(self.closed)
                 if (session := await self._grant(namespace, request)) is not None:
                     return session
+        except Superseded:
+            raise self._no_lease_awaited(prepared) from None
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -207,12 +209,14 @@ class Leasing:
             )
         return self._busy(prepared, f"a fork does not wait for a lease, and nothing else frees a namespace of {prepared.name}")
 
-    async def _claim(self, prepared: Prepared, start: StartState, priority: int, *, awaits_leases: bool = True) -> Namespace:
+    async def _claim(
+        self, prepared: Prepared, start: StartState, priority: int, *, since: float | None = None, awaits_leases: bool = True
+    ) -> Namespace:
         if (namespace := prepared.take(start.snapshot.id)) is not None:
             return namespace
         self._admit(prepared)  # it may have closed since, and nobody fails those who join the line after that
         try:
-            waiter = prepared.waiting.join(priority, wants=start, awaits_leases=awaits_leases)
+            waiter = prepared.waiting.join(priority, wants=start, since=since, awaits_leases=awaits_leases)
         except LimitReached as error:
             raise self._busy(prepared, error.message) from error
         self._wake()

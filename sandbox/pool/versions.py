@@ -33,12 +33,20 @@ class Versions:
 
     async def prepare(self, environment: Environment, *, size: int) -> Prepared:
         """Make it the version that serves under its name."""
+        prepared = await self._prepared(environment, size=size)
+        self._serve(prepared)
+        return prepared
+
+    async def _prepared(self, environment: Environment, *, size: int) -> Prepared:
         spec = environment.spec
         prepared = await self._preparer.prepare(environment, size=size)
         prepared.remember(await self._ports.ledger.judged(spec.digest, limit=spec.check.quarantine_window))
+        return prepared
+
+    def _serve(self, prepared: Prepared) -> None:
+        spec = prepared.spec
         self._now[spec.name] = prepared
         self._required |= {spec.name: spec.check.required_depth, spec.digest: spec.check.required_depth}
-        return prepared
 
     def get(self, name: str) -> Prepared:
         """Return the version that serves; raise EnvironmentInvalid naming the environments there are."""
@@ -66,7 +74,10 @@ class Versions:
                 return False
             for version in (old, *old.former):
                 await self._refuse_mixing(version)
-            new = await self.prepare(environment, size=old.size)
+            new = await self._prepared(environment, size=old.size)
+            if new.broken is not None:  # its golden is there, and is not what was sealed
+                raise new.broken
+            self._serve(new)
             new.former = [old, *old.former]
             old.former = []
             old.successor = new

@@ -78,8 +78,8 @@ class WaitingLine(Generic[T]):
     def __len__(self) -> int:
         return sum(not waiter.gone for waiter in self._heap)
 
-    def join(self, priority: int = 0, *, wants: Any = None, awaits_leases: bool = True) -> Waiter[T]:
-        """Take a place; raise LimitReached when the line is full."""
+    def join(self, priority: int = 0, *, wants: Any = None, since: float | None = None, awaits_leases: bool = True) -> Waiter[T]:
+        """Take a place, as one that waits since then (monotonic; now by default); raise LimitReached when the line is full."""
         if len(self._heap) >= self._limit:
             self._sweep()
             if len(self._heap) >= self._limit:
@@ -88,7 +88,8 @@ class WaitingLine(Generic[T]):
                     fix="ask again later, or open the pool with a larger size",
                 )
         self._joined += 1
-        key = (self._clock.monotonic() / self._ageing_s - priority, self._joined)
+        joined = self._clock.monotonic() if since is None else since
+        key = (joined / self._ageing_s - priority, self._joined)
         waiter: Waiter[T] = Waiter(key, wants, awaits_leases=awaits_leases)
         heapq.heappush(self._heap, waiter)
         return waiter

@@ -187,6 +187,56 @@ async def test_a_fork_of_a_former_version_is_refused_at_once_and_says_why(bench:
             await parent.fork(saved, wait=60)
 
 
+async def test_a_fork_that_waits_when_a_version_rolls_is_refused_as_any_other(bench: Any) -> None:
+    pool = await bench.open(version(1), size=2)
+    async with pool.session("memory", wait=5) as parent:
+        saved = await parent.snapshot()
+        gate = bench.runtime.faults.hold("restore")
+        await (await pool.acquire("memory", wait=5)).release()  # its namespace comes back, and the fork may wait for it
+        waiting = asyncio.create_task(parent.fork(saved, wait=60))
+        assert await poll(lambda: waits(pool), timeout=60)
+        await pool.roll(version(2))
+        gate.set()
+        with pytest.raises(PoolBusy, match=r"2\.0\.0 has taken the place of its version 1\.0\.0"):
+            await waiting
+
+
+async def waits(pool: Any) -> bool:
+    return bool(len(pool.environment("memory").waiting))
+
+
+async def test_a_former_version_whose_golden_was_changed_does_not_take_the_place_of_one_that_serves(bench: Any) -> None:
+    pool = await bench.open(version(1))
+    golden = pool.environment("memory").golden.snapshot.dirs[0]
+    await pool.roll(version(2))
+    bench.storage.content(golden)["orders"] = "overwritten"
+    with pytest.raises(SealBroken):
+        await pool.roll(version(1))
+    async with pool.session("memory", wait=5) as session:
+        assert (await session.run(["get", "orders"])).text == "2"
+
+
+async def test_who_waits_keeps_its_turn_when_a_version_rolls(bench: Any) -> None:
+    pool = await bench.open(version(1), size=1)
+    served: list[str] = []
+
+    async def use(name: str, priority: int) -> None:
+        async with pool.session("memory", wait=60, priority=priority):
+            served.append(name)
+
+    async with pool.session("memory", wait=5, ttl=10_000):
+        first = asyncio.create_task(use("who waited long", 0))
+        assert await poll(lambda: waits(pool), timeout=60)
+        await bench.clock.advance(10 * bench.limits.ageing_s)
+        second = asyncio.create_task(use("who came later", 5))
+        await asyncio.sleep(0.02)
+        await pool.roll(version(2))
+    await first
+    await second
+
+    assert served == ["who waited long", "who came later"]
+
+
 async def test_a_draining_pool_rolls_nothing(bench: Any) -> None:
     pool = await bench.open(version(1))
     await pool.drain()
