@@ -82,9 +82,9 @@ class Leasing:
                     if not await self._fit(namespace, start):
                         self._admit(prepared)
                         continue
-                    if self.closed:  # it closed while the namespace was made to fit
+                    if (stopped := self._stopped(prepared)) is not None:  # while the namespace was made to fit
                         self._settle(namespace)
-                        raise PoolBroken(self.closed)
+                        raise stopped
                     deadline.reschedule(None)  # the wait is over; so that wait=0 takes what is ready
                     if (session := await self._grant(namespace, request)) is not None:
                         self.acquire_s.append(self.ports.clock.monotonic() - began)
@@ -120,9 +120,9 @@ class Leasing:
                         f"the fork of {parent.trajectory_id} did not pass its start check",
                         fix="`autoclave pool status` names what differed",
                     )
-                if self.closed:
+                if (stopped := self._stopped(prepared)) is not None:
                     self._settle(namespace)
-                    raise PoolBroken(self.closed)
+                    raise stopped
                 if (session := await self._grant(namespace, request)) is not None:
                     return session
         except Superseded:
@@ -181,10 +181,12 @@ class Leasing:
                 refused.append(error)
         return refused
 
+    def _stopped(self, prepared: Prepared) -> Exception | None:
+        """Return why no lease of it is given."""
+        return PoolBroken(self.closed) if self.closed else prepared.broken or prepared.halted
+
     def _admit(self, prepared: Prepared) -> None:
-        if self.closed:
-            raise PoolBroken(self.closed)
-        if (stopped := prepared.broken or prepared.halted) is not None:
+        if (stopped := self._stopped(prepared)) is not None:
             raise stopped
         if prepared.breaker.is_open and not prepared.members and not prepared.creating and not prepared.breaker.can_try():
             raise PoolBroken(
@@ -212,9 +214,9 @@ class Leasing:
     async def _claim(
         self, prepared: Prepared, start: StartState, priority: int, *, since: float | None = None, awaits_leases: bool = True
     ) -> Namespace:
+        self._admit(prepared)  # it may have stopped since, and nobody fails those who join the line after that
         if (namespace := prepared.take(start.snapshot.id)) is not None:
             return namespace
-        self._admit(prepared)  # it may have closed since, and nobody fails those who join the line after that
         try:
             waiter = prepared.waiting.join(priority, wants=start, since=since, awaits_leases=awaits_leases)
         except LimitReached as error:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandbox.aio import poll
 from sandbox.errors import EnvironmentInvalid, PoolBroken
-from sandbox.model import CheckPolicy, ResetMethod, ResetPolicy, TrajectoryId
+from sandbox.model import CheckPolicy, ResetMethod, ResetPolicy, TaskSpec, TrajectoryId
 from sandbox.pool.alarm import QuarantineRate
 from sandbox.testing import memory_environment
 
@@ -93,6 +94,33 @@ async def test_who_waits_when_the_leasing_stops_is_told(bench: Any) -> None:
         await asyncio.sleep(0.02)
     with pytest.raises(PoolBroken, match="1 of its last 1"):
         await waiting
+
+
+async def test_a_request_under_way_when_the_leasing_stops_gets_no_lease(bench: Any) -> None:
+    own = TaskSpec(id="own", family="f", difficulty="easy", split="train", prompt="", start={"state": {"mark": "x"}})
+    strict = CheckPolicy(quarantine_limit=0.0, quarantine_window=1)
+    pool = await bench.open(memory_environment(reset=HOOK, check=strict, tasks=[own]), size=2)
+    for step in ("derive", "restore"):  # its start state is made, and then a namespace is made to fit
+        gate = bench.runtime.faults.hold(step)
+        calls = bench.runtime.faults.calls[step]
+        under_way = asyncio.create_task(pool.acquire("memory", task="own", wait=60))
+
+        async def begun(step: str = step, calls: int = calls) -> bool:
+            return bool(bench.runtime.faults.calls[step] > calls)
+
+        assert await poll(begun, timeout=60)
+        bench.leaks[ResetMethod.HOOK] = ["file/left"]
+        async with pool.session("memory", wait=5) as session:
+            await session.run(["set", "left", "behind"])
+        await pool.cleared([session.trajectory_id], timeout=5)
+        gate.set()
+        with pytest.raises(PoolBroken, match="1 of its last 1"):
+            await under_way
+        await bench.quiet()
+        await pool.resume("memory", by="jo", note="again")
+        bench.leaks[ResetMethod.HOOK] = []
+    async with pool.session("memory", task="own", wait=5) as session:
+        assert (await session.run(["get", "mark"])).text == "x"
 
 
 async def test_without_a_limit_nothing_stops(bench: Any) -> None:
