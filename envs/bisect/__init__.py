@@ -3,6 +3,6 @@
 from envs.bisect.history import History, history
 from envs.bisect.procedure import bisect
 from envs.bisect.report import BisectReport
-from envs.bisect.search import Budget, Found, Once, Search, Segment, Sought
+from envs.bisect.search import Budget, Found, Once, Search, Segment, Sought, Worn
 
-__all__ = ["BisectReport", "Budget", "Found", "History", "Once", "Search", "Segment", "Sought", "bisect", "history"]
+__all__ = ["BisectReport", "Budget", "Found", "History", "Once", "Search", "Segment", "Sought", "Worn", "bisect", "history"]

@@ -11,7 +11,7 @@ from envs.bisect.history import History
 from envs.bisect.replay import Replayer, Say
 from envs.bisect.report import BisectReport
 from envs.bisect.reproduction import Entry
-from envs.bisect.search import Budget, Found, Search, Segment, Sought
+from envs.bisect.search import Budget, Found, Search, Segment, Sought, Worn
 from envs.check import baseline
 from sandbox.clock import SystemClock
 from sandbox.errors import EnvironmentInvalid
@@ -54,10 +54,14 @@ async def bisect(
     say("a reset of an untouched state")
     for task in dict.fromkeys(segment.task for segment in segments):
         report.by_itself |= await judge.hits([Segment(trajectory="", actions=(), task=task)], sought)
-    rest = replace(sought, by_itself=report.by_itself)
-    if rest.patterns or rest.names - rest.by_itself:
-        search = Search(judge, rest, Budget(left=shortening))
-        report.found = await search.run(segments, suspects=history.suspects)
+    rest, budget = replace(sought, by_itself=report.by_itself), Budget(left=shortening)
+    while rest.patterns or rest.names - rest.by_itself:
+        found = await Search(judge, rest, budget).run(segments, suspects=history.suspects)
+        if not isinstance(found, Worn):
+            report.found = found
+            break
+        report.by_itself |= found.fields
+        rest = replace(rest, by_itself=report.by_itself)
     if isinstance(report.found, Found):
         await _reproduce(report, report.found, judge, rest, say)
         if write is not None and report.entry is not None and report.fails_alone:

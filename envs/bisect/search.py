@@ -89,6 +89,13 @@ class Once:
     fields: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worn:
+    """Fields that several resets one after the other change by themselves, though the first does not."""
+
+    fields: frozenset[str]
+
+
 class Search:
     """One search for some fields."""
 
@@ -97,7 +104,7 @@ class Search:
         self._sought = sought
         self._budget = budget
 
-    async def run(self, segments: Sequence[Segment], *, suspects: int) -> Found | Once | None:
+    async def run(self, segments: Sequence[Segment], *, suspects: int) -> Found | Once | Worn | None:
         """Search the last `suspects` of the segments and, where they alone leave nothing, all of them. None: nothing is left."""
         for begin in dict.fromkeys((len(segments) - suspects, 0)):
             found = await self._judge.first(segments[begin:], self._sought)
@@ -105,7 +112,7 @@ class Search:
                 return await self._within(segments, begin, begin + found[0], found[1])
         return None
 
-    async def _within(self, segments: Sequence[Segment], begin: int, number: int, fields: frozenset[str]) -> Found | Once:
+    async def _within(self, segments: Sequence[Segment], begin: int, number: int, fields: frozenset[str]) -> Found | Once | Worn:
         """Find the first action of that trajectory: alone, or else with those trajectories before it that it takes."""
         culprit = segments[number]
         before = list(segments[begin:number])
@@ -116,6 +123,8 @@ class Search:
         after: list[Segment] = []
         while before and await self._fails([*before, _untouched(culprit), *after]):  # it shows a reset later than it was left
             after, culprit = [_untouched(culprit), *after], before.pop()
+        if after and not before and (worn := await self._judge.hits([_untouched(culprit), *after], self._sought)):
+            return Worn(fields=worn)
         number = next(n for n, segment in enumerate(segments) if segment is culprit)
         last, first = await self._boundary(before, culprit, after)
         if last < 0:

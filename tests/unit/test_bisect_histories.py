@@ -223,6 +223,40 @@ async def test_what_the_reset_changes_by_itself_in_a_tasks_own_start_is_nobodys_
     assert report.by_itself == {"memory/file/left"}
 
 
+class Wearing(ScriptedVerifier):
+    """Finds that the second reset in place changes a field, whoever used the state."""
+
+    async def check(self, subject: Subject, baseline: Baseline, depth: Depth) -> Verdict:
+        found = await super().check(subject, baseline, depth)
+        generation: int = subject._instance.generation  # type: ignore[attr-defined]
+        if not subject.in_place or generation < 3:
+            return found
+        itself = Mismatch(probe="memory", field="file/worn", expected=None, actual="1")
+        return replace(found, status=VerdictStatus.MISMATCH, mismatches=(*found.mismatches, itself))
+
+
+async def test_what_the_second_reset_changes_by_itself_is_nobodys_fault(home: Home) -> None:
+    environment = made()
+    environment.verifier = Wearing()
+    await home.live(environment, ["get orders"], ["set orders 4"])
+
+    report = await home.bisect(environment, "t2")
+
+    assert report.culprit is None, report.as_json()
+    assert (report.by_itself, report.verdict) == ({"memory/file/worn"}, VerdictStatus.MISMATCH)
+
+
+async def test_what_resets_change_by_themselves_hides_no_culprit(home: Home) -> None:
+    environment = made(deep_every=3)
+    await home.live(environment, ["get orders"], ["set orders 4"], ["get orders", "set deep/x 1"])
+    environment.verifier = Wearing()
+
+    report = await home.bisect(environment, "t3", patterns=["memory/file/*"])
+
+    assert report.culprit is not None, report.as_json()
+    assert (report.culprit[1].argv, report.by_itself) == (("set", "deep/x", "1"), {"memory/file/worn"})
+
+
 async def test_what_went_otherwise_than_recorded_leaves_a_doubt(home: Home) -> None:
     environment = made()
     async with home.pool(environment) as pool, pool.session("memory", trajectory="t1", wait=10) as session:
