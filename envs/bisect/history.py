@@ -40,7 +40,8 @@ async def history(name: str, ledger: Ledger, settings: Settings) -> History:
             f"{found['quarantine']} is about an instance that several namespaces share, whose trajectories ran beside each other",
             fix="bisect replays the history of one namespace; name a quarantine of a namespace's own",
         )
-    leases = _same_state(found["leases"])
+    method = ResetMethod(found["method"]) if found["method"] else None
+    leases = _same_state(found["leases"], method)
     recordings = await read(settings.actions, [TrajectoryId(lease["trajectory"]) for lease in leases])
     return History(
         quarantine=found["quarantine"],
@@ -49,7 +50,7 @@ async def history(name: str, ledger: Ledger, settings: Settings) -> History:
         digest=found["environment_digest"],
         namespace=found["namespace"],
         runtime=found["runtime"],
-        method=ResetMethod(leases[-1]["method"]) if leases and leases[-1]["method"] else None,
+        method=method,
         sought={f"{m['probe']}/{m['field']}": Depth(m["depth"]) for m in found["mismatches"]},
         segments=tuple(_segment(lease, recordings[lease["trajectory"]]) for lease in leases),
         suspects=sum(lease["suspect"] for lease in leases),
@@ -71,10 +72,10 @@ def need(found: History) -> None:
         )
 
 
-def _same_state(leases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _same_state(leases: Sequence[Mapping[str, Any]], method: ResetMethod | None) -> list[Mapping[str, Any]]:
     """Leave out those whose state was replaced before the last one's began: under a reset in place, nothing of theirs is left."""
     last = leases[-1] if leases else None
-    if last is None or (last["method"] and ResetMethod(last["method"]).replaces):
+    if last is None or (method is not None and method.replaces):
         return list(leases)
     return [lease for lease in leases if lease["lineage"] == last["lineage"]]
 

@@ -13,8 +13,9 @@ from sandbox.ledger.store import Store
 
 class Suspects(Store):
     async def suspects(self, name: str) -> Mapping[str, Any]:
-        """Return, for a quarantine, a check or a trajectory, what differed and the leases that may have left it, in order: each
-        with the reset that followed it, and whether the window holds it (`suspect`). The others used the same state before."""
+        """Return, for a quarantine, a check or a trajectory, what differed, the `method` of the reset that the check followed, and
+        the leases that may have left it, in order: each with the first reset that followed it, and whether the window holds it
+        (`suspect`). The others used the same state before."""
         return await self._read(lambda db: _suspects(db, name))
 
 
@@ -39,6 +40,7 @@ def _suspects(db: sqlite3.Connection, name: str) -> dict[str, Any]:
         "environment_digest": leases[-1]["environment"] if leases else row["environment"],
         "shared": bool(row["shares"]),
         "depth": row["depth"],
+        "method": row["method"] or (leases[-1]["method"] if leases else None),
         "leases": [lease | {"suspect": lease["sequence"] > row["after"]} for lease in leases],
     } | evidence(db, row["check_id"])
 
@@ -46,7 +48,10 @@ def _suspects(db: sqlite3.Connection, name: str) -> dict[str, Any]:
 def _quarantine(db: sqlite3.Connection, name: str) -> sqlite3.Row:
     """Find the quarantine that is meant: it, the check that failed, or one of its trajectories."""
     found: sqlite3.Row | None = db.execute(
-        "SELECT quarantines.*, namespaces.environment, namespaces.environment_name, namespaces.shares, namespaces.runtime"
+        "SELECT quarantines.*, namespaces.environment, namespaces.environment_name, namespaces.shares, namespaces.runtime,"
+        " (SELECT resets.method FROM checks JOIN resets ON resets.namespace = checks.namespace"
+        " AND resets.new_generation = checks.generation WHERE checks.id = quarantines.check_id"
+        " ORDER BY resets.number DESC LIMIT 1) AS method"
         " FROM quarantines JOIN namespaces ON namespaces.id = quarantines.namespace"
         " WHERE quarantines.id = ?1 OR quarantines.check_id = ?1"
         " OR quarantines.id = (SELECT quarantine FROM leases WHERE trajectory = ?1)"

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from sandbox.errors import RecordMissing
-from sandbox.model import Depth, WindowPolicy
+from sandbox.lifecycle import Event
+from sandbox.model import Depth, ResetMethod, SnapshotId, WindowPolicy
 
 
 def told(found: Mapping[str, Any]) -> list[tuple[str, bool, str]]:
@@ -42,6 +43,31 @@ async def test_under_restore_each_suspect_had_a_state_of_its_own(chain: Any) -> 
 
     assert told(found) == [("t2", True, "restore"), ("t3", True, "restore")]
     assert len({lease["lineage"] for lease in found["leases"]}) == 2
+
+
+async def test_the_reset_is_the_one_that_the_failed_check_followed(chain: Any) -> None:
+    await chain.cycle("t1", depth=Depth.DEEP, replaced=False)
+    first = await chain.cycle("t2", "quick", replaced=False)
+    await chain.ledger.transition(chain.id, Event.ESCALATE, generation=chain.generation)
+    await chain.reset(replaced=True)
+    second = await chain.check("quick")
+
+    found = [await chain.ledger.suspects(name) for name in (first.quarantine, second.quarantine, second.check, "t2")]
+
+    assert [f["method"] for f in found] == ["hook", "restore", "restore", "hook"]
+    assert told(found[1]) == told(found[0])
+
+
+async def test_a_reset_that_ended_in_an_error_is_not_the_one_that_was_checked(chain: Any) -> None:
+    await chain.lease("t1")
+    await chain.end("t1")
+    await chain.ledger.begin_reset(chain.id, ResetMethod.HOOK, generation=chain.generation, target=SnapshotId("golden"))
+    await chain.ledger.transition(chain.id, Event.FAILED, generation=chain.generation)
+    await chain.ledger.transition(chain.id, Event.ESCALATE, generation=chain.generation)
+    await chain.reset(replaced=True)
+    outcome = await chain.check("quick")
+
+    assert (await chain.ledger.suspects(outcome.quarantine))["method"] == "restore"
 
 
 async def test_a_spared_trajectory_leads_to_the_window_that_spared_it(chain: Any) -> None:
