@@ -90,8 +90,8 @@ class Replayer:
             self.account.actions += 1
             try:
                 said = await self._once(instance, action)
-            except LimitReached as error:  # a bound of the agent's world, which the session met as well
-                said = error.message if not action.error else ""
+            except (LimitReached, ValueError) as error:  # a bound of the agent's world, or no command: the session met it as well
+                said = "" if action.error else str(error).splitlines()[0]
             except InstanceLost:
                 if whole and action.error != InstanceLost.__name__:
                     said = "it ended the instance, and did not when it was recorded"

@@ -62,7 +62,7 @@ def entry(
         longest = max(len(str(value).encode()) for value in run.values())
     except UnicodeEncodeError:
         return None
-    if longest > LONGEST:
+    if longest > LONGEST or any("\0" in word for value in run.values() for word in value):
         return None
     table = {"name": _name(fields, run), **about, **run}
     return Entry(table=table, comment=tuple(comment))

@@ -54,6 +54,8 @@ class MemoryInstance:
         limit_s: float | None = None,
         output_bytes: int | None = None,
     ) -> ExecResult:
+        if not argv or not argv[0]:
+            raise ValueError("a command needs a program name")
         await self._acting("run")
         match list(argv):
             case ["set", path, text]:

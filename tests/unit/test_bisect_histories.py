@@ -275,6 +275,19 @@ async def test_what_went_otherwise_than_recorded_leaves_a_doubt(home: Home) -> N
     assert "it ended the instance" in str(lost.as_json()["diverged"])
 
 
+async def test_a_command_that_was_refused_is_refused_again_and_stops_nothing(home: Home) -> None:
+    environment = made()
+    async with home.pool(environment) as pool, pool.session("memory", trajectory="t1", wait=10) as session:
+        with pytest.raises(ValueError, match="program name"):
+            await session.run([])
+        await session.run(["set", "left", "1"])
+
+    report = await home.bisect(environment, "t1", shortening=0)
+
+    assert report.culprit is not None
+    assert (report.culprit[1].number, report.account.diverged) == (1, {})
+
+
 async def test_what_was_found_is_told_also_where_it_cannot_be_written(home: Home) -> None:
     environment, file = made(), home.path / "own.toml"
     await home.live(environment, ["set left 1"])

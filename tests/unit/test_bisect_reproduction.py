@@ -63,6 +63,11 @@ def test_what_is_too_long_for_a_command_is_no_entry() -> None:
     assert reproduction.entry([long], fields=["a/b"], about={}, comment=[]) is None
 
 
+@pytest.mark.parametrize("actions", [[run("sh", "-c", "a\0b")], [run("a", "b\0"), run("c")]])
+def test_what_no_command_can_hold_is_no_entry(actions: list[RecordedAction]) -> None:
+    assert reproduction.entry(actions, fields=["a/b"], about={}, comment=[]) is None
+
+
 @settings(max_examples=25, deadline=None)
 @given(arguments=st.lists(words, max_size=3), stdin=st.binary(max_size=40), value=words, failed=st.booleans())
 def test_the_text_does_what_was_recorded(arguments: list[str], stdin: bytes, value: str, failed: bool) -> None:
