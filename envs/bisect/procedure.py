@@ -36,6 +36,8 @@ async def bisect(
     """Replay a history under the environment's own reset method. `patterns` are looked for instead of the fields that differed."""
     require_same(history, environment)
     sought = Sought(patterns=tuple(patterns)) if patterns else Sought(names=frozenset(history.sought))
+    if wrong := [pattern for pattern in patterns if "/" not in pattern and "*" not in pattern]:
+        raise EnvironmentInvalid(f"{wrong[0]!r} names no field", fix="--field 'PROBE/FIELD', with * for any text")
     if not patterns and not history.sought:
         raise EnvironmentInvalid(
             f"{history.quarantine} holds no field that differed",
@@ -48,6 +50,7 @@ async def bisect(
         history=history,
         method=environment.spec.reset.method,
         sought=tuple(patterns or history.sought),
+        named=bool(patterns),
         account=judge.account,
         gaps=history.gaps,
     )

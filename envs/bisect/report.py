@@ -10,7 +10,7 @@ from typing import Any
 from envs.bisect.history import History
 from envs.bisect.replay import Account
 from envs.bisect.reproduction import Entry
-from envs.bisect.search import Found, Once
+from envs.bisect.search import Found, Once, matches
 from sandbox.actions import RecordedAction
 from sandbox.model import ResetMethod, VerdictStatus
 
@@ -24,6 +24,7 @@ class BisectReport:
     method: ResetMethod
     sought: tuple[str, ...]
     account: Account
+    named: bool = False  # somebody named what is sought, by pattern
     by_itself: frozenset[str] = frozenset()
     found: Found | Once | None = None
     entry: Entry | None = None
@@ -58,6 +59,8 @@ class BisectReport:
     def unexplained(self) -> tuple[str, ...]:
         """Fields that were sought, and that neither the culprit nor the reset by itself changes."""
         known = self.by_itself | (self.found.fields if isinstance(self.found, Found) else frozenset())
+        if self.named:
+            return tuple(pattern for pattern in self.sought if not any(matches(field, pattern) for field in known))
         return tuple(name for name in self.sought if name not in known)
 
     def as_json(self) -> dict[str, Any]:

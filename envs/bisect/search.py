@@ -10,9 +10,9 @@ would undo what they build on), so their prefixes are tried: all of them where t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import Protocol, TypeVar
 
 from sandbox.actions import RecordedAction
@@ -35,16 +35,21 @@ Plan = Sequence[Segment]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sought:
-    """The fields that are looked for, as `probe/field`: by name, or by shell-style pattern, but not those that the reset changes by
-    itself. What else differs is none of them."""
+    """The fields that are looked for, as `probe/field`: by name, or by pattern (`*` is any text), but not those that the reset
+    changes by itself. What else differs is none of them."""
 
     names: frozenset[str] = frozenset()
     patterns: tuple[str, ...] = ()
     by_itself: frozenset[str] = frozenset()
 
     def among(self, fields: Iterable[str]) -> frozenset[str]:
-        wanted = (f for f in fields if f in self.names or any(fnmatchcase(f, p) for p in self.patterns))
+        wanted = (f for f in fields if f in self.names or any(matches(f, p) for p in self.patterns))
         return frozenset(wanted) - self.by_itself
+
+
+def matches(field: str, pattern: str) -> bool:
+    """Brackets and question marks are themselves: names of fields hold them."""
+    return re.fullmatch(".*".join(re.escape(part) for part in pattern.split("*")), field, re.DOTALL) is not None
 
 
 class Judge(Protocol):

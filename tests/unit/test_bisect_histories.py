@@ -288,6 +288,19 @@ async def test_a_command_that_was_refused_is_refused_again_and_stops_nothing(hom
     assert (report.culprit[1].number, report.account.diverged) == (1, {})
 
 
+async def test_a_field_that_is_named_is_explained_by_what_it_matches_and_must_be_one(home: Home) -> None:
+    environment = made()
+    home.leaks[ResetMethod.HOOK] = ["file/left*", "file/deep/*"]
+    await home.live(environment, ["set left[1] 1"])
+
+    found = await home.bisect(environment, "t1", patterns=["memory/file/left[1]", "memory/file/le*", "memory/file/other"])
+
+    assert found.culprit is not None
+    assert found.unexplained == ("memory/file/other",)
+    with pytest.raises(EnvironmentInvalid, match="PROBE/FIELD"):
+        await home.bisect(environment, "t1", patterns=["left"])
+
+
 async def test_what_was_found_is_told_also_where_it_cannot_be_written(home: Home) -> None:
     environment, file = made(), home.path / "own.toml"
     await home.live(environment, ["set left 1"])

@@ -171,6 +171,8 @@ def test_a_field_is_sought_by_name_or_pattern_and_not_where_the_reset_changes_it
 
     assert Sought(names=frozenset({"files/x[1]"})).among(fields) == {"files/x[1]"}
     assert Sought(patterns=("db/rows *",)).among(fields) == {"db/rows a", "db/rows b"}
+    assert Sought(patterns=("files/x[1]", "db/row?")).among((*fields, "files/x1", "db/rows")) == {"files/x[1]"}
+    assert Sought(patterns=("*/x[*]",)).among(fields) == {"files/x[1]"}
     assert Sought(patterns=("db/*",), by_itself=frozenset({"db/rows a"})).among(fields) == {"db/rows b"}
 
 
