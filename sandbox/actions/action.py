@@ -106,7 +106,7 @@ def encode(trajectory: str, action: RecordedAction) -> bytes:
         line["env"] = {k: MASK if k in secrets else _hidden(v, secrets.values()) for k, v in action.env.items()}
     for name in _TEXTS:
         if value := getattr(action, name):
-            line[name] = _hidden(value, secrets.values())
+            line[name] = _hidden(os.fsdecode(value), secrets.values())
     for name in ("stdin", "data"):
         if content := getattr(action, name):
             if len(content) > LARGEST:

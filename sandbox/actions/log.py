@@ -62,7 +62,7 @@ class Notes:
             if self._add is not None:
                 ended: Any = {"exit_code": ending.exit_code, "timed_out": ending.timed_out, "error": ending.error}
                 action = RecordedAction(number=number, kind=kind, **what, **ended)
-                self._add(partial(encode, self._trajectory, action), 500 + len(action.stdin) + len(action.data))
+                self._add(partial(encode, self._trajectory, action), 500 + _size(action.stdin) + _size(action.data))
 
     def gave(self, kind: ActionKind, resource: str) -> None:
         """Write down, once, that something was given out at which the holder acts unseen."""
@@ -159,7 +159,10 @@ class ActionLog:
                 self._append(batch)
                 self._next()
                 room, batch = self._segment_bytes, bytearray()
-            batch += line()
+            try:
+                batch += line()
+            except Exception as error:  # noqa: BLE001 - what a caller sent may be anything: its own number is missing then
+                self._lose(1, f"{type(error).__name__}: {error}")
         self._append(batch)
 
     def _append(self, data: bytes | bytearray) -> None:
@@ -193,6 +196,10 @@ class ActionLog:
         self._written = 0
         for _, old in list(segments(self._directory))[: -self._keep]:
             old.unlink(missing_ok=True)
+
+
+def _size(content: Any) -> int:
+    return len(content) if isinstance(content, bytes | bytearray | memoryview) else 0
 
 
 def segments(directory: Path) -> Sequence[tuple[int, Path]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ A, B = TrajectoryId("t-a"), TrajectoryId("t-b")
 async def test_what_two_sessions_did_is_read_back_in_order(tmp_path: Path) -> None:
     async with open_actions(tmp_path / "actions", budget_mb=1) as log:
         first, second = log.begin(A), log.begin(B)
-        with first.doing(ActionKind.RUN, argv=("psql", "-f", "-"), stdin=b"select 1", cwd="/w", limit_s=5.0) as noted:
+        with first.doing(ActionKind.RUN, argv=("psql", "-f", "-"), stdin=b"select 1", cwd=Path("/w"), limit_s=5.0) as noted:
             with second.doing(ActionKind.WRITE_FILE, path="/w/a", data=b"\xff\0", mode=0o600):
                 pass
             noted.result(ExecResult(exit_code=3, stdout=b"", stderr=b"", timed_out=True))
@@ -60,6 +61,35 @@ async def test_a_trajectory_is_read_back_whatever_it_is_called(tmp_path: Path, n
     found = (await read(tmp_path, [TrajectoryId(name)]))[TrajectoryId(name)]
 
     assert ([a.argv for a in found.actions], found.gap) == ([(name,)], "")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"argv": ("sleep", 5)},
+        {"argv": ("cat",), "stdin": "text"},
+        {"argv": ("cat",), "stdin": None, "cwd": 5},
+        {"env": {"A_TOKEN": "a-secret", "N": 5}},
+    ],
+)
+async def test_what_cannot_be_written_down_is_a_gap_of_its_own_and_loses_nobody_elses(
+    tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    async with open_actions(tmp_path, budget_mb=1) as log:
+        first, second = log.begin(A), log.begin(B)
+        with second.doing(ActionKind.RUN, argv=("a",)):
+            pass
+        with pytest.raises(TypeError, match="the session's own"), first.doing(ActionKind.RUN, **wrong):
+            raise TypeError("the session's own")
+        with second.doing(ActionKind.RUN, argv=("b",)):
+            pass
+        first.end()
+        second.end()
+
+    found = await read(tmp_path, [A, B])
+
+    assert ([a.argv for a in found[B].actions], found[B].gap) == ([("a",), ("b",)], "")
+    assert found[A].gap == "1 of its 1 actions are not recorded"
 
 
 async def test_actions_that_overlap_keep_the_order_in_which_they_began(tmp_path: Path) -> None:
