@@ -21,7 +21,8 @@ LARGEST = 1_000_000  # bytes of one content: a command's input, a file
 MASK = "********"
 END = "end"  # the kind of the line that says how many there were
 _SECRET = re.compile(
-    r"pass(word|wd|phrase)|secret|credential|authorization|(^|_)(auth|pass|tokens?|keys?)(_|$)|(api|access|private|signing)key",
+    r"pass(word|wd|phrase)|sshpass|secret|credential|authorization|tokens?(_|$)|(^|_)(auth|pass|pat|keys?)(_|$)|_pwd(_|$)"
+    r"|(api|access|private|signing)key",
     re.IGNORECASE,
 )
 _SHOWN = 300  # characters
@@ -159,7 +160,8 @@ def is_secret(name: str) -> bool:
 
 
 def _secrets(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if is_secret(name)}
+    """The longest first: one may begin with another, of which it would be the rest that is kept."""
+    return {name: env[name] for name in sorted(filter(is_secret, env), key=lambda name: -len(env[name]))}
 
 
 def _hidden(text: str, secrets: Iterable[str]) -> str:

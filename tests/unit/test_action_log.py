@@ -112,22 +112,39 @@ async def test_actions_that_overlap_keep_the_order_in_which_they_began(tmp_path:
     assert [a.argv for a in (await read(tmp_path, [A]))[A].actions] == [("first",), ("second",)]
 
 
-SECRETS = {"OPENAI_API_KEY": "sk-12345678", "DB_PASSWORD": "hunter22", "GH_TOKEN": "ghp-abcdef", "AUTH": "Bearer-xyz"}
+SECRETS = {
+    "AUTH": "Bearer-xyz",
+    "DB_PASSWORD": "hunter22",
+    "GH_TOKEN": "ghp-abcdef",
+    "GITHUB_PAT": "ghp-fedcba",
+    "MYSQL_PWD": "hunter22-and-more",  # begins with another
+    "NPM_CONFIG_AUTHTOKEN": "npm-abcdef",
+    "OPENAI_API_KEY": "sk-12345678",
+    "SSHPASS": "letmein-1",
+}
 
 
 def test_the_value_of_what_is_called_like_a_secret_is_nowhere() -> None:
     action = RecordedAction(
         number=0,
         kind=ActionKind.RUN,
-        argv=("curl", "-H", f"X: {SECRETS['OPENAI_API_KEY']}"),
+        argv=("curl", "-H", f"X: {SECRETS['OPENAI_API_KEY']}", f"-p{SECRETS['MYSQL_PWD']}"),
         stdin=f"password={SECRETS['DB_PASSWORD']}".encode(),
-        env={**SECRETS, "GIT_AUTHOR_NAME": "planter", "TOKENIZERS_PARALLELISM": "false", "URL": f"x:{SECRETS['GH_TOKEN']}@y"},
+        env={
+            **SECRETS,
+            "GIT_AUTHOR_NAME": "planter",
+            "PWD": "/home/of/mine",
+            "OLDPWD": "/home/of/yours",
+            "TOKENIZERS_PARALLELISM": "false",
+            "URL": f"x:{SECRETS['GH_TOKEN']}@y",
+        },
     )
 
     line = encode(A, action).decode()
 
     assert [value for value in SECRETS.values() if value in line] == []
-    assert "planter" in line
+    assert "and-more" not in line
+    assert [text for text in ("planter", "/home/of/mine", "/home/of/yours") if text not in line] == []
     assert '"TOKENIZERS_PARALLELISM":"false"' in line
     told = decode(json.loads(line)).obstacle
     assert all(f"the value of {name}" in told for name in SECRETS)
