@@ -83,15 +83,23 @@ def require_place(path: Path) -> None:
 def append(made: Entry, path: Path) -> None:
     """Write it at the end of a file: an environment's own, or one that is made. Raises EnvironmentInvalid when its name is taken
     there, or when the file would not be valid afterwards."""
-    before = path.read_text("utf-8") if path.exists() else ""
-    after = f"{before.rstrip()}\n\n{made.toml}" if before.strip() else made.toml
+    before = path.read_bytes() if path.exists() else b""
     try:
-        tables = tomllib.loads(after).get("destructive", [])
-    except tomllib.TOMLDecodeError as error:
+        text = before.decode()
+        gap = "" if not text.strip() else "\n" if text.endswith("\n") else "\n\n"
+        tables = tomllib.loads(f"{text}{gap}{made.toml}").get("destructive", [])
+        left = memoryview(f"{gap}{made.toml}".encode())
+    except ValueError as error:
         raise EnvironmentInvalid(f"{path} would not be valid with it: {error}", fix="--write names a TOML file") from error
     if sum(table.get("name") == made.name for table in tables) != 1:
         raise EnvironmentInvalid(f"{path} has an action called {made.name} already", fix="it is there; nothing was written")
-    path.write_text(after, "utf-8")
+    with path.open("ab", buffering=0) as file:
+        try:
+            while left:
+                left = left[file.write(left) :]
+        except OSError:  # a full disk: what was there stays
+            file.truncate(len(before))
+            raise
 
 
 def _run(actions: Sequence[RecordedAction]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -124,3 +125,22 @@ def test_it_is_added_to_a_file_once(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentInvalid, match="would not be valid"):
         reproduction.append(made, file)
     assert (file.read_text(), "own" in before) == ("destructive = []\n", True)
+
+
+def test_a_full_disk_costs_the_file_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "environment.toml"
+    before = b'name = "desk"\r\n' + b"# " + b"x" * 5000 + b"\r\n"
+    file.write_bytes(before)
+    made, limits = entry(run("psql", "-c", "y" * 2000)), resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, limits[1]))
+    try:
+        with pytest.raises(OSError, match="large"):
+            reproduction.append(made, file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert file.read_bytes() == before
+    reproduction.append(made, file)
+    assert file.read_bytes().startswith(before)
+    assert [table["name"] for table in tomllib.loads(file.read_bytes().decode())["destructive"]] == [made.name]
