@@ -18,7 +18,7 @@ from envs.planting.kept import stored
 from envs.planting.score import ProbeScore, survey
 from envs.trial import Trial
 from sandbox.clock import SystemClock
-from sandbox.errors import AutoclaveError, EnvironmentInvalid, InstanceLost
+from sandbox.errors import AutoclaveError, EnvironmentInvalid, InstanceLost, LimitReached
 from sandbox.model import Baseline, DestructiveAction, Mismatch, ResetMethod, VerdictStatus
 from sandbox.pool.limits import PoolLimits
 from sandbox.pool.members import Ports, StartState
@@ -210,7 +210,7 @@ class _Round:
             return None
         try:
             verdict = await self._trial.look()
-        except InstanceLost as error:
+        except (InstanceLost, LimitReached) as error:  # one that outgrew its bounds is stopped
             return str(error)
         if verdict.clean:
             self.ok["trajectories"] = False

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import sql
 
 from envs import browser
-from sandbox.errors import InstanceLost
+from sandbox.errors import InstanceLost, LimitReached
 from sandbox.model import DestructiveAction, EnvironmentSpec
 from sandbox.ports import Instance
 from sandbox.resources.at_rest import default_target
@@ -60,6 +60,8 @@ async def act(instance: Instance, action: DestructiveAction) -> str | None:
             result = await instance.run(action.argv, limit_s=LIMIT_S)
         except InstanceLost:  # it killed its own channel; whatever it left is what the check is about
             return None
+        except LimitReached as error:
+            return error.message.splitlines()[0][:120]
         if result.exit_code == 0:
             return None
         said = (result.stderr or result.stdout).decode("utf-8", "replace").strip().splitlines()

@@ -13,7 +13,7 @@ from envs.planting import Outcome, ProbeScore, survey
 from envs.planting.candidates import own
 from envs.trial import Trial
 from sandbox.clock import SystemClock
-from sandbox.errors import ResetFailed, RuntimeUnavailable
+from sandbox.errors import LimitReached, ResetFailed, RuntimeUnavailable
 from sandbox.ledger import open_ledger
 from sandbox.model import (
     Baseline,
@@ -120,6 +120,18 @@ async def test_an_action_that_ends_the_instance_is_told_apart(tmp_path: Path) ->
 
     assert report.verdict is VerdictStatus.CLEAN
     assert "kill-all ended the instance, which a pool restores" in report.steps[2].detail
+
+
+async def test_an_action_that_meets_a_bound_of_the_instance_ends_no_check(tmp_path: Path) -> None:
+    made = environment(DestructiveAction(name="fill-the-disk", argv=("set", "big", "x")), ORDERS)
+    faults, stopped = Faults(), LimitReached("namespace check-1 was stopped: it holds more than limits.disk_mb")
+    faults.fail("run", stopped)
+    faults.fail("quiesce", stopped)  # as of an instance that was stopped for it
+
+    report = await run(tmp_path, made, faults=faults, trajectories=1)
+
+    assert report.verdict is VerdictStatus.CLEAN, report.as_json()
+    assert "not done: fill-the-disk (namespace check-1 was stopped" in report.steps[2].detail
 
 
 class Restless(ScriptedVerifier):
