@@ -116,23 +116,28 @@ async def _reproduce(report: BisectReport, found: Found, judge: Replayer, sought
     """Make the shortest history one entry of the catalogue, and try that alone in a fresh namespace."""
     last = [segment for segment in found.plan if segment.actions][-1]
     seen = Depth.QUICK if Depth.QUICK in {report.history.sought.get(name) for name in found.fields} else Depth.DEEP
-    report.entry = reproduction.entry(
-        [action for segment in found.plan for action in segment.actions],
-        fields=found.fields,
-        about={
-            "what": f"left by an agent: {_shown(found.fields)}",
-            "seen": seen.value,
-            **({"repaired_by": ResetMethod.REBUILD.value} if report.method.replaces else {}),
-        },
-        comment=(
-            f"Found by `autoclave bisect {report.history.quarantine}`:",
-            f"left by trajectory {last.trajectory}, action {last.actions[-1].number}, under reset {report.method}.",
-        ),
-    )
-    if report.entry is not None:
+    for lenient in (False, True):
+        report.entry = reproduction.entry(
+            [action for segment in found.plan for action in segment.actions],
+            fields=found.fields,
+            about={
+                "what": f"left by an agent: {_shown(found.fields)}",
+                "seen": seen.value,
+                **({"repaired_by": ResetMethod.REBUILD.value} if report.method.replaces else {}),
+            },
+            comment=(
+                f"Found by `autoclave bisect {report.history.quarantine}`:",
+                f"left by trajectory {last.trajectory}, action {last.actions[-1].number}, under reset {report.method}.",
+            ),
+            lenient=lenient,
+        )
+        if report.entry is None:
+            return
         say("its reproduction, alone")
         refused, report.entry_leaves = await judge.alone(report.entry.action, last.task, sought)
         report.entry_refused = refused or ""
+        if not (refused and report.entry_leaves):  # an action that ends badly counts as not done, whatever it leaves
+            return
 
 
 def _shown(fields: frozenset[str]) -> str:

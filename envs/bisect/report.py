@@ -18,7 +18,7 @@ from sandbox.model import ResetMethod, VerdictStatus
 @dataclass(slots=True, kw_only=True)
 class BisectReport:
     """`by_itself` are fields that the reset changes in a state that nobody touched. `entry` was replayed alone: `entry_leaves` is
-    what it left of what is sought, `entry_refused` why it could not be done."""
+    what it left of what is sought, `entry_refused` why it could not be done (to its end)."""
 
     history: History
     method: ResetMethod
@@ -45,7 +45,7 @@ class BisectReport:
 
     @property
     def fails_alone(self) -> bool:
-        return bool(self.entry_leaves)
+        return bool(self.entry_leaves) and not self.entry_refused
 
     @property
     def verdict(self) -> VerdictStatus:

@@ -13,7 +13,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +54,16 @@ class Entry:
 
 
 def entry(
-    actions: Sequence[RecordedAction], *, fields: Iterable[str], about: Mapping[str, str], comment: Sequence[str]
+    actions: Sequence[RecordedAction],
+    *,
+    fields: Iterable[str],
+    about: Mapping[str, str],
+    comment: Sequence[str],
+    lenient: bool = False,
 ) -> Entry | None:
-    """Join the actions into one act; None where that is longer than a command may be, or no text. `about` are further keys."""
-    run = _run(actions)
+    """Join the actions into one act; None where that is longer than a command may be, or no text. `about` are further keys. With
+    `lenient`, nobody asks how a command of it ends: what was left out may have made it end well."""
+    run = _run([replace(action, exit_code=1) for action in actions] if lenient else actions)
     try:
         longest = max(len(str(value).encode()) for value in run.values())
     except UnicodeEncodeError:

@@ -56,7 +56,8 @@ def _answer(found: BisectReport) -> Lines:
         out.append(f"Alone, it leaves the same ({escape(where)}).")
     else:
         why = f" ({found.entry_refused})" if found.entry_refused else ": it takes a reset in between, or time"
-        out.append(f"As one act it leaves nothing{escape(why)}; nothing was written.")
+        leaves = "the same, and does not come to its end" if found.entry_leaves else "nothing"
+        out.append(f"As one act it leaves {leaves}{escape(why)}; nothing was written.")
     return out
 
 

@@ -24,9 +24,12 @@ from sandbox.model import (
     Baseline,
     CheckPolicy,
     Depth,
+    ExecResult,
     Mismatch,
+    NamespaceId,
     ResetMethod,
     ResetPolicy,
+    Snapshot,
     TaskSpec,
     TrajectoryId,
     Verdict,
@@ -37,6 +40,7 @@ from sandbox.ports import Ledger, Subject
 from sandbox.service import Server
 from sandbox.settings import Settings, Users
 from sandbox.testing import MemoryRuntime, ScriptedVerifier, memory_environment
+from sandbox.testing.instance import MemoryInstance
 
 HOOK = ResetPolicy(method=ResetMethod.HOOK, hook=("reset",))
 
@@ -243,7 +247,7 @@ async def test_what_the_second_reset_changes_by_itself_is_nobodys_fault(home: Ho
     report = await home.bisect(environment, "t2")
 
     assert report.culprit is None, report.as_json()
-    assert (report.by_itself, report.verdict) == ({"memory/file/worn"}, VerdictStatus.MISMATCH)
+    assert (report.by_itself, report.verdict) == (frozenset({"memory/file/worn"}), VerdictStatus.MISMATCH)
 
 
 async def test_what_resets_change_by_themselves_hides_no_culprit(home: Home) -> None:
@@ -254,7 +258,7 @@ async def test_what_resets_change_by_themselves_hides_no_culprit(home: Home) -> 
     report = await home.bisect(environment, "t3", patterns=["memory/file/*"])
 
     assert report.culprit is not None, report.as_json()
-    assert (report.culprit[1].argv, report.by_itself) == (("set", "deep/x", "1"), {"memory/file/worn"})
+    assert (report.culprit[1].argv[1], report.by_itself) == ("deep/x", frozenset({"memory/file/worn"}))
 
 
 async def test_what_went_otherwise_than_recorded_leaves_a_doubt(home: Home) -> None:
@@ -286,6 +290,40 @@ async def test_a_command_that_was_refused_is_refused_again_and_stops_nothing(hom
 
     assert report.culprit is not None
     assert (report.culprit[1].number, report.account.diverged) == (1, {})
+
+
+class Shell(MemoryInstance):
+    """Runs one script: it leaves something, and ends well where `a` is there, or where nobody asks how it ended."""
+
+    async def run(self, argv: Sequence[str], **options: Any) -> ExecResult:
+        if argv[0] != "/bin/sh":
+            return await super().run(argv, **options)
+        self.files["left"] = "1"
+        well = "a" in self.files or argv[2].endswith("|| :\n")
+        return ExecResult(exit_code=0 if well else 1, stdout=b"", stderr=b"")
+
+
+class ShellRuntime(MemoryRuntime):
+    async def start(self, environment: Any, snapshot: Snapshot, namespace: NamespaceId, generation: int) -> MemoryInstance:
+        instance = Shell(self, environment.spec, snapshot, namespace, generation)
+        await instance.come_up(snapshot, generation)
+        self.own(instance)
+        return instance
+
+
+async def test_a_reproduction_counts_as_done_although_what_it_leaves_out_would_have_made_it_end_well(home: Home) -> None:
+    home.runtime = ShellRuntime(leaks=home.leaks)
+    environment = made()
+    async with home.pool(environment) as pool, pool.session("memory", trajectory="t1", wait=10) as session:
+        await session.run(["set", "a", "1"])
+        assert (await session.run(["/bin/sh", "-c", "set left 1; rm a"])).exit_code == 0
+
+    report = await home.bisect(environment, "t1", write=home.path / "own.toml")
+
+    assert report.culprit is not None
+    assert report.as_json()["needs"] == []
+    assert (report.fails_alone, report.entry_refused) == (True, ""), "env check would say that it was not done"
+    assert report.written
 
 
 async def test_a_field_that_is_named_is_explained_by_what_it_matches_and_must_be_one(home: Home) -> None:
