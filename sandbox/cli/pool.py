@@ -127,7 +127,7 @@ def roll(environment: str, *, home: Home = None, json: Json = False) -> int:
     """
     from sandbox.client import connect
 
-    name = str(Path(environment).absolute()) if "/" in environment or environment.startswith(".") else environment
+    name = named(environment)
 
     async def ask() -> tuple[bool, Mapping[str, Any]]:
         async with connect(load(home)) as pool:
@@ -143,6 +143,12 @@ def roll(environment: str, *, home: Home = None, json: Json = False) -> int:
     else:
         output.show("this version is in service already")
     return 0
+
+
+def named(environment: str) -> str:
+    """Return a path as an absolute one: the process that keeps the pool works in another directory."""
+    is_path = "/" in environment or environment.startswith(".") or environment.endswith(".toml")
+    return str(Path(environment).absolute()) if is_path else environment
 
 
 @app.command

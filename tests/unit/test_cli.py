@@ -131,3 +131,13 @@ def test_doctor_says_what_is_missing(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert all(f["fix"] for f in broken)
     assert {"AUTOCLAVE_PG_BIN", "AUTOCLAVE_BWRAP"} <= {word.strip(",.") for f in broken for word in f["fix"].split()}
+
+
+def test_what_is_rolled_is_a_name_or_the_place_as_seen_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sandbox.cli.pool import named
+
+    monkeypatch.chdir(tmp_path)
+    assert [named(given) for given in ("shop", ".", "./desk", "desk/v2", "environment.toml")] == [
+        "shop",
+        *(str(tmp_path / place) for place in ("", "desk", "desk/v2", "environment.toml")),
+    ]
