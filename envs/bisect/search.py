@@ -180,7 +180,9 @@ class Search:
 
         async def needed(some: Sequence[tuple[int, RecordedAction]]) -> bool:
             """It fails, and not without the last action: with some others left out, one before it may leave the same."""
-            return await self._fails(joined(some)) and not (some and await self._fails(joined(some, last=())))
+            if not await self._fails(joined(some)):
+                return False
+            return not some or (self._budget.spend() and not await self._fails(joined(some, last=())))
 
         kept = await self._smallest(others, needed)
         return joined(kept), self._budget.left >= 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -164,6 +165,19 @@ async def test_without_a_budget_the_answer_is_right_and_not_short() -> None:
     assert isinstance(found, Found)
     assert (found.segment, found.action, found.minimal) == (0, 3, False)
     assert [a.argv[0] for a in found.plan[0].actions] == ["a", "set:key", "b", "leak:key"]
+
+
+@pytest.mark.parametrize("budget", [0, 1, 2, 5, 9, 20])
+async def test_no_more_is_replayed_to_leave_something_out_than_the_budget_says(budget: int) -> None:
+    history = segments([*(f"x{n}" for n in range(6)), "set:key", *(f"y{n}" for n in range(6)), "leak:key"])
+    without = World()
+    await searched(history, budget=0, world=without)
+    world = World()
+
+    found = await searched(history, budget=budget, world=world)
+
+    assert answer(found)[:2] == (0, 13)
+    assert world.replays <= without.replays + budget
 
 
 def test_a_field_is_sought_by_name_or_pattern_and_not_where_the_reset_changes_it_by_itself() -> None:
