@@ -175,8 +175,10 @@ class _Round:
         self.seconds = {"trajectories": 0.0, "reset": 0.0}
         self.notes: dict[str, list[str]] = {"trajectories": [], "reset": []}
         self.ok = {"trajectories": True, "reset": True}
+        self._sighted = True  # some action can be seen, so that those which nobody can see need not be
 
     async def run(self, parts: Sequence[Sequence[DestructiveAction]]) -> None:
+        self._sighted = any(not action.blind for part in parts for action in part)
         waiting = [(part, True) for part in parts]
         while waiting:
             part, whole = waiting.pop(0)
@@ -212,7 +214,9 @@ class _Round:
             verdict = await self._trial.look()
         except (InstanceLost, LimitReached) as error:  # one that outgrew its bounds is stopped
             return str(error)
-        if verdict.clean:
+        if verdict.clean and self._sighted and all(a.blind for a in part):
+            self.notes["trajectories"].append(f"blind: {', '.join(a.name for a in part)}")
+        elif verdict.clean:
             self.ok["trajectories"] = False
             names = ", ".join(a.name for a in part)
             self._report.problems.append(f"positive control: without a reset, the probes saw nothing of {names}")

@@ -134,6 +134,15 @@ async def test_an_action_that_meets_a_bound_of_the_instance_ends_no_check(tmp_pa
     assert "not done: fill-the-disk (namespace check-1 was stopped" in report.steps[2].detail
 
 
+async def test_an_action_that_its_author_calls_blind_need_not_be_seen_where_others_are(tmp_path: Path) -> None:
+    blind = dataclasses.replace(NOTHING_DONE, name="out-of-sight", blind="it ends with the agent's sandbox")
+
+    beside, alone = [await run(tmp_path, environment(*actions), trajectories=3) for actions in ((ORDERS, blind), (blind,))]
+
+    assert beside.verdict is VerdictStatus.CLEAN, beside.problems
+    assert alone.verdict is VerdictStatus.INCONCLUSIVE, "nothing shows that the probes see anything"
+
+
 class Restless(ScriptedVerifier):
     """A verifier with a field that is another at every look, and a probe that never gives a full answer."""
 
