@@ -12,7 +12,7 @@ import json
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from sandbox.aio import in_thread, run_shielded
 from sandbox.errors import EnvironmentInvalid, LedgerConflict, SealBroken, SnapshotMissing
@@ -61,13 +61,13 @@ class Preparer:
             shared_baseline.refuse(environment)
         golden = None if rebuild else await self._stored(environment, task=None, parent=None)
         second: Snapshot | None = None
+        made: Snapshot | None = None
         broken: SealBroken | None = None
         async with AsyncExitStack() as stack:
             if golden is None:
                 golden, second = await self._build_twice(environment)
                 stack.push_async_callback(self.remove, second)
-                await self._ports.ledger.save_snapshot(golden)
-                await stack.enter_async_context(self._unless_accepted(golden))
+                made = await stack.enter_async_context(self._made(golden))
             try:
                 await self.verify_seal(environment, golden)
             except SealBroken as error:
@@ -76,7 +76,7 @@ class Preparer:
             async def again() -> Snapshot:
                 return second if second is not None else await self._build(environment)
 
-            baseline = await self._baseline(environment, golden, again=again, broken=broken)
+            baseline = await self._baseline(environment, golden, made=made, again=again, broken=broken)
         shares = environment.spec.isolation.shares
         whole = await self._ports.ledger.baseline(shared_baseline.of_instance(baseline.key)) if shares else None
         start = StartState(snapshot=golden, baseline=baseline, instance=whole)
@@ -110,12 +110,12 @@ class Preparer:
 
             snapshot = await self._stored(environment, task=task, parent=golden)
             async with AsyncExitStack() as stack:
+                made: Snapshot | None = None
                 if snapshot is None:
                     snapshot = await derive()
-                    await self._ports.ledger.save_snapshot(snapshot)
-                    await stack.enter_async_context(self._unless_accepted(snapshot))
+                    made = await stack.enter_async_context(self._made(snapshot))
                 await self.verify_seal(environment, snapshot)
-                baseline = await self._baseline(environment, snapshot, again=derive, broken=None)
+                baseline = await self._baseline(environment, snapshot, made=made, again=derive, broken=None)
             prepared.starts[task] = StartState(snapshot=snapshot, baseline=baseline)
             return prepared.starts[task]
 
@@ -164,18 +164,22 @@ class Preparer:
         return newest
 
     @asynccontextmanager
-    async def _unless_accepted(self, made: Snapshot) -> AsyncIterator[None]:
-        """Forget a state that was made for a baseline which somebody had to accept, and which was not recorded: whoever opens the
-        environment next would take it for its newest."""
+    async def _made(self, snapshot: Snapshot) -> AsyncIterator[Snapshot | None]:
+        """Write down a state that was made. Where somebody has to accept its baseline it is given out instead, to be written down
+        then: whoever opens the environment next would take it for its newest, also after a kill. What is not accepted goes."""
+        if self._approve is None:
+            await self._ports.ledger.save_snapshot(snapshot)
+            yield None
+            return
         try:
-            yield
+            yield snapshot
         except BaseException:
-            if self._approve is not None:
-                await run_shielded(self._forget(made))
+            await run_shielded(self._forget(snapshot))
             raise
 
     async def _forget(self, snapshot: Snapshot) -> None:
-        await self._ports.ledger.forget_snapshot(snapshot.id)
+        with suppress(SnapshotMissing):
+            await self._ports.ledger.forget_snapshot(snapshot.id)
         await self.remove(snapshot)
 
     async def _build_twice(self, environment: Environment) -> tuple[Snapshot, Snapshot]:
@@ -194,13 +198,26 @@ class Preparer:
             return await self._ports.runtime.build(environment)
 
     async def _baseline(
-        self, environment: Environment, snapshot: Snapshot, *, again: Callable[[], Awaitable[Snapshot]], broken: SealBroken | None
+        self,
+        environment: Environment,
+        snapshot: Snapshot,
+        *,
+        made: Snapshot | None,
+        again: Callable[[], Awaitable[Snapshot]],
+        broken: SealBroken | None,
     ) -> Baseline:
-        """Return the recorded baseline of this key, or record one: two clones of `snapshot` and one of a second build."""
+        """Return the recorded baseline of this key, or record one: two clones of `snapshot` and one of a second build. `made` is
+        written down before it, where there is one."""
         runtime, ledger = self._ports.runtime, self._ports.ledger
+
+        async def accepted() -> None:
+            if made is not None:
+                await ledger.save_snapshot(made)
+
         parts = key_parts(environment, snapshot, runtime=await runtime.identity(environment), storage=runtime.storage.name)
         key, spec = baseline_key(parts), environment.spec
         if (known := await ledger.baseline(key)) is not None:
+            await accepted()
             return known
         if broken is not None:
             raise broken  # readings of a golden that somebody changed would be a baseline of that change
@@ -209,7 +226,7 @@ class Preparer:
             stack.push_async_callback(self.remove, rebuilt)  # a second time does no harm
             if environment.spec.isolation.shares:
                 return await shared_baseline.record(
-                    self._ports, environment, snapshot, rebuilt, key=key, parts=parts, approve=self._approve
+                    self._ports, environment, snapshot, rebuilt, key=key, parts=parts, approve=self._approve, accepted=accepted
                 )
             first = await self._fresh(stack, environment, snapshot)
             second = await self._fresh(stack, environment, snapshot)
@@ -219,6 +236,7 @@ class Preparer:
         before = await ledger.baselines(spec.name)
         baseline = reviewed(baseline, before, state=snapshot.task or "golden", parts=parts, environment=spec.name)
         await require_approval(baseline, self._approve, environment=spec.name)
+        await accepted()
         await ledger.save_baseline(baseline, environment=spec.digest, environment_name=spec.name)
         log.info(
             "baseline recorded",

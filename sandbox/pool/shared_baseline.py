@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 
 from sandbox.errors import EnvironmentInvalid, RuntimeUnavailable
@@ -44,10 +44,12 @@ async def record(
     *,
     key: str,
     parts: Mapping[str, str],
-    approve: Approve | None = None,
+    approve: Approve | None,
+    accepted: Callable[[], Awaitable[None]],
 ) -> Baseline:
     """Read fresh namespaces and fresh instances, keep both baselines, return the namespace's: two namespaces on one clone and one
-    on another, and of the second build one of each. An instance is read with a part on it, as it will be."""
+    on another, and of the second build one of each. An instance is read with a part on it, as it will be. `accepted` is called
+    before anything is kept."""
     spec, ledger, verifier = environment.spec, ports.ledger, environment.verifier
     async with AsyncExitStack() as stack:
         one, other, again = [await _host(ports, stack, environment, s) for s in (snapshot, snapshot, rebuilt)]
@@ -60,6 +62,7 @@ async def record(
         made = reviewed(baseline, await ledger.baselines(name), state="golden", parts=parts, environment=name)
         await require_approval(made, approve, environment=name)
         found[name] = made
+    await accepted()
     for name, made in found.items():
         await ledger.save_baseline(made, environment=spec.digest, environment_name=name)
     return made  # the namespace's, written last: where it is, the other is

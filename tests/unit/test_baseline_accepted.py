@@ -69,6 +69,36 @@ async def test_without_a_yes_the_former_golden_and_baseline_stay(
     assert second.baseline.key != first.baseline.key
 
 
+async def test_while_somebody_is_asked_the_former_state_is_the_one_that_the_ledger_knows(
+    tmp_path: Path, runtime: MemoryRuntime
+) -> None:
+    """Who closes the terminal at the question ends the command at once."""
+
+    def started(text: str) -> Any:
+        start = {"state": {"mark": text}}
+        return salted(
+            version=text, tasks=[TaskSpec(id="own", family="f", difficulty="easy", split="train", prompt="", start=start)]
+        )
+
+    shared = {"isolation": Isolation.DATABASE, "namespaces_per_instance": 2}
+    async with open_ledger(tmp_path / "ledger", clock=SystemClock()) as ledger:
+        for environment, task, questions in ((started("a"), "own", 2), (salted(name="shared", **shared), None, 1)):
+            await procedure.baseline(environment, runtime, ledger, task=task)
+            known, seen = {s.id for s in await ledger.snapshots()}, list[set[str]]()
+
+            async def accept(_: Baseline, seen: list[set[str]] = seen) -> bool:
+                seen.append({s.id for s in await ledger.snapshots()})
+                return True
+
+            start = await procedure.baseline(environment, runtime, ledger, rebuild=True, task=task, approve=accept)
+
+            now = {s.id for s in await ledger.snapshots()}
+            assert len(seen) == questions
+            assert seen[0] == known
+            assert start.snapshot.id in now - seen[-1]
+            assert await runtime.storage.sweep([sealed for s in await ledger.snapshots() for sealed in s.dirs]) == ()
+
+
 async def test_nobody_is_asked_where_no_field_differs(tmp_path: Path, runtime: MemoryRuntime) -> None:
     person = Person()
     async with open_ledger(tmp_path / "ledger", clock=SystemClock()) as ledger:
