@@ -26,6 +26,7 @@ from sandbox.model import DestructiveAction
 
 SHELL = ("/bin/sh", "sh", "/usr/bin/sh")
 LONGEST = 100_000  # bytes: one argument of a command has at most 128 KiB
+_LONGEST_S = 20.0  # of a command that was cut short: an entry is, too (`envs.destructive`)
 _WORDS = 24  # of 40 characters that a name may have
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -110,7 +111,8 @@ def append(made: Entry, path: Path) -> None:
 
 def _run(actions: Sequence[RecordedAction]) -> dict[str, Any]:
     only = actions[0] if len(actions) == 1 else None
-    if only is not None and only.kind is ActionKind.RUN and not (only.stdin or only.env or only.cwd or only.exit_code):
+    plain = only is not None and not (only.stdin or only.env or only.cwd or only.exit_code or only.timed_out)
+    if only is not None and plain and only.kind is ActionKind.RUN:
         if len(only.argv) == 3 and only.argv[0] in SHELL and only.argv[1] == "-c" and only.argv[2]:
             return {"run": only.argv[2]}
         if all(only.argv):
@@ -127,11 +129,13 @@ def _line(action: RecordedAction) -> str:
     command = shlex.join(action.argv)
     if env:
         command = f"env {env} {command}"
+    if action.timed_out:
+        command = f"timeout -s KILL {min(action.limit_s or _LONGEST_S, _LONGEST_S):g} {command}"
     if action.stdin:
         command = f"{_printed(action.stdin)} | {command}"
     if action.cwd:
         command = f"(cd {shlex.quote(action.cwd)} && {command})"
-    return f"{command} || :" if action.exit_code else command
+    return f"{command} || :" if action.exit_code or action.timed_out else command
 
 
 def _printed(data: bytes) -> str:

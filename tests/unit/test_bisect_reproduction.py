@@ -69,6 +69,15 @@ def test_what_no_command_can_hold_is_no_entry(actions: list[RecordedAction]) -> 
     assert reproduction.entry(actions, fields=["a/b"], about={}, comment=[]) is None
 
 
+def test_what_was_cut_short_is_cut_short_again(tmp_path: Path) -> None:
+    endless = run("/bin/sh", "-c", f"echo a > {tmp_path}/a; sleep 1000", timed_out=True, exit_code=137, limit_s=0.5)
+
+    for actions in ([endless], [run("true"), endless]):
+        subprocess.run(entry(*actions).action.argv, check=True, timeout=60, stdout=subprocess.DEVNULL)
+        assert (tmp_path / "a").read_text() == "a\n"
+        (tmp_path / "a").unlink()
+
+
 @settings(max_examples=25, deadline=None)
 @given(arguments=st.lists(words, max_size=3), stdin=st.binary(max_size=40), value=words, failed=st.booleans())
 def test_the_text_does_what_was_recorded(arguments: list[str], stdin: bytes, value: str, failed: bool) -> None:
