@@ -65,7 +65,7 @@ def need(found: History) -> None:
             f"nobody used the namespace in the window of {found.quarantine}",
             fix="a later quarantine or an earlier one may hold somebody",
         )
-    if not any(segment.actions for segment in found.segments):
+    if all(not segment.actions and found.gaps.get(segment.trajectory) for segment in found.segments):
         raise EnvironmentInvalid(
             f"nothing that the trajectories of {found.quarantine} did is recorded",
             fix="actions are kept while AUTOCLAVE_ACTIONS_MB is not 0, the oldest going first; raise it for the next time",

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from envs.bisect import BisectReport, bisect, history
+from envs.bisect.history import need
 from sandbox.actions import ActionKind, open_actions, read
 from sandbox.client import RemotePool
 from sandbox.clock import SystemClock
@@ -248,6 +249,24 @@ async def test_what_the_second_reset_changes_by_itself_is_nobodys_fault(home: Ho
 
     assert report.culprit is None, report.as_json()
     assert (report.by_itself, report.verdict) == (frozenset({"memory/file/worn"}), VerdictStatus.MISMATCH)
+
+
+async def test_trajectories_that_did_nothing_are_no_missing_record(home: Home) -> None:
+    environment = made()
+    environment.verifier = Wearing()
+    await home.live(environment, [], [])
+    async with home.ledger() as ledger:
+        past = await history("t2", ledger, home.settings)
+
+    need(past)
+    for path in home.settings.actions.iterdir():
+        path.unlink()
+    async with home.ledger() as ledger:
+        unrecorded = await history("t2", ledger, home.settings)
+
+    assert (await home.bisect(environment, "t2")).by_itself == {"memory/file/worn"}
+    with pytest.raises(EnvironmentInvalid, match="is recorded"):
+        need(unrecorded)
 
 
 async def test_what_resets_change_by_themselves_hides_no_culprit(home: Home) -> None:
