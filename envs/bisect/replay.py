@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 from envs import destructive
 from envs.bisect.search import Plan, Segment, Sought
@@ -27,6 +28,7 @@ class Account:
     actions: int = 0
     diverged: dict[tuple[str, int], str] = field(default_factory=dict)
     failed_resets: list[str] = field(default_factory=list)
+    in_force: Mapping[str, Any] = field(default_factory=dict)  # of the instances
 
 
 class Replayer:
@@ -71,6 +73,7 @@ class Replayer:
                     task = segment.task
                     trial = await stack.enter_async_context(Trial.open(self._environment, self._runtime, await self._start(task)))
                     self.account.namespaces += 1
+                    self.account.in_force = dict(trial.instance.in_force)
                 if every:
                     self._say(f"replaying trajectory {number + 1} of {len(plan)}: {segment.trajectory}")
                 look = every or number == len(plan) - 1

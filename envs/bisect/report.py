@@ -98,6 +98,7 @@ class BisectReport:
             "not_replayed": {name: list(gaps) for name, gaps in self.gaps.items()},
             "diverged": [{"trajectory": t, "action": n, "how": how} for (t, n), how in self.account.diverged.items()],
             "failed_resets": list(self.account.failed_resets),
+            "in_force": dict(self.account.in_force),
         }
 
     def _entry(self, entry: Entry) -> dict[str, Any]:

@@ -149,6 +149,7 @@ async def test_the_culprit_among_twenty_suspects_is_named_and_its_entry_fails_al
     assert (report.culprit[0], report.culprit[1].argv) == ("t8", ("set", "deep/x", "1"))
     assert (len(report.as_json()["suspects"]), report.fails_alone, report.verdict) == (20, True, VerdictStatus.MISMATCH)
     assert report.as_json()["fields"] == ["memory/file/deep/x"]
+    assert report.as_json()["in_force"]["runtime"] == "memory"
 
 
 async def test_only_the_field_that_differed_is_looked_for(home: Home) -> None:
