@@ -295,6 +295,7 @@ def baseline(
                     "drift": start.baseline.drift,
                     **procedure.review(start.baseline),
                 },
+                "in_force": {name: start.baseline.parts.get(name) for name in ("runtime", "storage")},
             }
         )
     else:

@@ -56,3 +56,4 @@ def test_a_baseline_that_differs_is_recorded_with_a_yes_only(tmp_path: Path, set
     digests = [json.loads(done.stdout)["baseline"]["digest"] for done in (first, agreed, unasked)]
     formers = [json.loads(done.stdout)["baseline"]["former"] for done in (first, agreed, unasked)]
     assert formers == [None, *digests[:2]]
+    assert json.loads(first.stdout)["in_force"]["runtime"].startswith("namespaces")
