@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from sandbox.client import wire
@@ -54,6 +54,7 @@ class Peer:
         self._drain = drain
         self._roll = roll
         self._sessions: dict[str, Session] = {}
+        self._addresses: dict[str, Collection[str]] = {}  # the resources whose addresses each holder has
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._granted: dict[int, Session] = {}  # by the number of the call that was answered with it
         self._places = asyncio.Semaphore(CALLS)
@@ -67,6 +68,9 @@ class Peer:
         finally:
             self._writer.close()
             for session in list(self._sessions.values()):
+                if session.outcome != "released":  # who releases says what it used; who only leaves may have used every address
+                    for resource in self._addresses.get(session.lease.id, ()):
+                        await session.given(resource)
                 await self._give_up(session)
 
     async def _listen(self, calls: asyncio.TaskGroup) -> None:
@@ -119,6 +123,7 @@ class Peer:
 
     def _forget(self, session: Session) -> None:
         self._sessions.pop(session.lease.id, None)
+        self._addresses.pop(session.lease.id, None)
         self._granted = {number: held for number, held in self._granted.items() if held is not session}
 
     async def _do(self, number: int, method: str, params: dict[str, Any]) -> Any:
@@ -152,6 +157,7 @@ class Peer:
                 endpoints[resource.name] = session.address(resource.name)
             except (AutoclaveError, KeyError, LookupError):  # a resource without an address
                 continue
+        self._addresses[session.lease.id] = endpoints.keys()
         return {
             "lease": session.lease,
             "environment": session.environment,

@@ -138,6 +138,22 @@ async def test_a_session_of_another_process_says_where_it_acts_unseen(home: Home
     assert [recording.gap for recording in found.values()] == ["", ""]
 
 
+async def test_a_client_that_leaves_without_a_word_may_have_acted_unseen(home: Home) -> None:
+    with tempfile.TemporaryDirectory(prefix="ac-", dir="/tmp") as short:
+        reached = replace(home.settings, run=Path(short) / "run")
+        async with home.pool(made()) as pool, Server(pool, reached):
+            async with RemotePool(reached) as remote:
+                session = await remote.acquire("memory", trajectory="t1", wait=10)
+                await session.run(["get", "orders"])
+                session.endpoint("state")
+            await pool.cleared(["t1"], timeout=10)
+
+    found = (await read(home.settings.actions, [TrajectoryId("t1")]))[TrajectoryId("t1")]
+
+    assert [a.kind for a in found.actions] == [ActionKind.RUN, ActionKind.ENDPOINT]
+    assert found.gap == ""
+
+
 async def test_the_culprit_among_twenty_suspects_is_named_and_its_entry_fails_alone(home: Home) -> None:
     environment = made(deep_every=20)
     harmless = ["set orders 4", "rm orders", "spawn worker"]
