@@ -149,6 +149,9 @@ def _destructive(file: EnvironmentFile, problems: Problems) -> None:
         if len(given) + bool(browser) != 1 or browser == ["visit"]:
             has = ", ".join(given + browser) or "none"
             problems.add(key, f'"{action.name}" must have exactly one of run, argv, sql, script (has {has})')
+        for name, texts in (("run", [action.run]), ("argv", action.argv), ("sql", action.sql)):
+            if any("\0" in text for text in texts):
+                problems.add((*key, name), f'"{action.name}" holds a NUL character, which no command can')
         if browser and action.resource is None:
             problems.add((*key, browser[0]), "needs `resource`")
         if action.sql and action.resource is None:

@@ -186,6 +186,10 @@ CASES = {
         GOOD + '[[shared]]\npath = "seed"\nmount = "/usr/share/x"\n',
         'environment.toml:9: shared[0].mount: "/usr/share/x" is taken by the system',
     ),
+    "destructive action with a NUL": (
+        GOOD + '[[destructive]]\nname = "d"\nargv = ["x", "a\\u0000b"]\n',
+        'environment.toml:9: destructive[0].argv: "d" holds a NUL character, which no command can',
+    ),
     "destructive action with two bodies": (
         GOOD + '[[destructive]]\nname = "d"\nrun = "x"\nargv = ["x"]\n',
         'environment.toml:7: destructive[0]: "d" must have exactly one of run, argv, sql, script (has run, argv)',
