@@ -258,7 +258,7 @@ const writer = await file.createWritable(); await writer.write('planted'); await
     BrowserLeak(
         name="history",
         what="an address that was visited",
-        shows="profile/Default/History urls/*{origin}/*planted-history*",
+        shows="profile/Default/History urls/*",
         seen=Depth.DEEP,
         visit="{origin}/#planted-history",
     ),

@@ -72,9 +72,9 @@ class Versions:
             old = self.get(name)
             if old.spec.digest == digest:
                 return False
-            for version in (old, *old.former):
-                await self._refuse_mixing(version)
+            await self._refuse_mixing(old)
             new = await self._prepared(environment, size=old.size)
+            await self._refuse_mixing(old)  # building takes its time, and leases are given meanwhile
             if new.broken is not None:  # its golden is there, and is not what was sealed
                 raise new.broken
             self._serve(new)
@@ -90,14 +90,15 @@ class Versions:
         )
         return True
 
-    async def _refuse_mixing(self, version: Prepared) -> None:
+    async def _refuse_mixing(self, serving: Prepared) -> None:
         """A lease must not see two versions: not even because the new one was written over files that it is run with."""
-        if version.leased and (changed := await changed_files(version.environment)):
-            raise EnvironmentInvalid(
-                f"{version.leased} leases of {version.name} {version.spec.version} are run with files that were edited since: "
-                f"{', '.join(changed)}; they would see both versions",
-                fix="put them back and roll from another directory (`autoclave pool roll ./DIR`), or wait until those leases end",
-            )
+        for version in (serving, *serving.former):
+            if version.leased and (changed := await changed_files(version.environment)):
+                raise EnvironmentInvalid(
+                    f"{version.leased} leases of {version.name} {version.spec.version} are run with files that were edited since: "
+                    f"{', '.join(changed)}; they would see both versions",
+                    fix="put them back and roll from another directory (`autoclave pool roll ./DIR`), or wait for their end",
+                )
 
     def status(self, prepared: Prepared) -> dict[str, Any]:
         former = [

@@ -136,6 +136,18 @@ async def test_a_version_written_over_files_that_leases_are_run_with_does_not_ro
         assert (await session.run(["get", "orders"])).text == "2"
 
 
+async def test_nor_where_the_lease_was_given_while_the_new_one_was_built(bench: Any) -> None:
+    one, edited = version(1), list[str]()
+    one.changed_files = lambda: edited
+    pool = await bench.open(one, size=2)
+    edited.append("app")
+    rolling = asyncio.create_task(pool.roll(version(2)))
+    async with pool.session("memory", wait=5) as session:
+        with pytest.raises(EnvironmentInvalid, match="edited since: app"):
+            await rolling
+        assert (await session.run(["get", "orders"])).text == "1"
+
+
 async def test_nor_does_a_third_over_files_of_one_that_went_before(bench: Any) -> None:
     one, edited = version(1), list[str]()
     one.changed_files = lambda: edited
