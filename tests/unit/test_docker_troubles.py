@@ -128,6 +128,32 @@ async def test_a_container_may_be_killed_where_its_author_says_so(
                 await lineage.stop()
 
 
+async def test_a_container_that_ended_before_its_engine_says_so_is_told_as_ended(
+    place: Path, engine_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process is gone, which is not that the engine's processes cannot be seen."""
+    looks = 0
+
+    def answers(line: str) -> bytes:
+        nonlocal looks
+        if line.startswith("POST"):
+            return answer(b"", "204 No Content")
+        if "/logs" in line:
+            return answer(b"no licence found")
+        looks += 1
+        running = looks < 6
+        state = {"Running": running, "Pid": 2**22 if running else 0, "StartedAt": "", "ExitCode": 0 if running else 4}
+        found = {"Id": CONTAINER, "State": state, "NetworkSettings": {}, "Config": {"Tty": True}}
+        return answer(json.dumps(found).encode())
+
+    monkeypatch.setattr(Engine, "beside", True)
+    async with engine_of(place, answers) as engine:
+        lineage = Lineage(engine, defined(runtime="other"), Mark(home="test"), "any")
+        lineage.container = CONTAINER
+        with pytest.raises(InstanceLost, match="ended with 4, and said: no licence found"):
+            await lineage.start()
+
+
 def test_a_fault_of_this_machine_is_not_the_engines(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         (tmp_path / "volume0.tar").open("rb")

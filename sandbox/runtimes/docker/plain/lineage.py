@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from sandbox.aio import run_shielded, undo
+from sandbox.aio import poll, run_shielded, undo
 from sandbox.errors import EnvironmentInvalid, InstanceLost, RuntimeUnavailable
 from sandbox.model import IdentityProof
 from sandbox.runtimes.docker import containers, leftovers
@@ -23,6 +23,7 @@ from sandbox.runtimes.docker.plain.saved import Saved
 from sandbox.runtimes.docker.profile import DEFAULT_RUNTIMES
 
 FILL_S = 600.0
+ENDING_S = 5.0  # an engine says a moment later that a first process has ended, on a busy machine after seconds
 KILLED = 137
 SIGKILL = ("SIGKILL", "KILL", "9")  # as an author may write it, in any case
 
@@ -131,7 +132,7 @@ class Lineage:
         host = "" if self.engine.address.is_socket else self.engine.address.host
         self.reach = reach_of(found, beside=beside, engine_host=host)
         self.started_at = str(found["State"]["StartedAt"])
-        if beside and not is_of(self.reach.pid, self.container) and (await self.describe())["State"]["Running"]:
+        if beside and not is_of(self.reach.pid, self.container) and not await poll(self._has_ended, timeout=ENDING_S):
             raise RuntimeUnavailable(
                 "the engine's processes cannot be seen from here, though its socket is on this machine",
                 fix="run the manager in the engine's own PID namespace, or as an ordinary user, so that it takes the other way",
@@ -139,6 +140,9 @@ class Lineage:
         if beside and self.definition.options.runtime in DEFAULT_RUNTIMES:
             await self._check_running(self.reach.pid)
         await until_ready(self.engine, self.reach, self.definition.options, since=ended_at(found["State"]))
+
+    async def _has_ended(self) -> bool:
+        return not (await self.describe())["State"]["Running"]
 
     async def _check_running(self, pid: int) -> None:
         try:
