@@ -40,7 +40,11 @@ def defaults(spec: EnvironmentSpec) -> tuple[DestructiveAction, ...]:
         for place in dict.fromkeys(("/tmp", *resource.options.get("volumes", ()))):
             argv = ("/bin/sh", "-c", 'echo left > "$0/.autoclave-left"', str(place))
             files.append(DestructiveAction(name=f"file-left-in{place}", argv=argv))
-    process = DestructiveAction(name="background-process", argv=("/bin/sh", "-c", "(setsid sleep 300 >/dev/null 2>&1 &)"))
+    process = DestructiveAction(
+        name="background-process",
+        argv=("/bin/sh", "-c", "(setsid sleep 300 >/dev/null 2>&1 &)"),
+        blind="what an agent left running is ended before the state is read",
+    )
     return (*files, *tables, process)
 
 

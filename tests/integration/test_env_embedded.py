@@ -34,6 +34,15 @@ async def test_a_new_environment_passes_its_check(tmp_path: Path, settings: Sett
     assert not any("not done" in step.detail for step in report.steps)
 
 
+async def test_the_least_environment_passes_its_check(passable_dir: Path, settings: Settings, nothing_left: None) -> None:
+    """Nothing destructive is written down: what is done then comes in parts, and one of them may be of a process alone."""
+    tables = {"name": "desk", "version": "1", "resources": {"docs": {"kind": "files", "files": {"n.txt": "1"}}}}
+
+    report = await verified(define(tables, passable_dir), settings)
+
+    assert report.verdict is VerdictStatus.CLEAN, report.as_json()
+
+
 async def test_the_skeletons_hook_is_found_out(tmp_path: Path, settings: Settings, nothing_left: None) -> None:
     skeleton.write("desk", kind="files", directory=tmp_path / "desk")
 
