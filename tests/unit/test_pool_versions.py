@@ -136,13 +136,24 @@ async def test_a_version_written_over_files_that_leases_are_run_with_does_not_ro
         assert (await session.run(["get", "orders"])).text == "2"
 
 
-async def test_nor_where_the_lease_was_given_while_the_new_one_was_built(bench: Any) -> None:
-    one, edited = version(1), list[str]()
+async def test_nor_where_the_lease_was_given_while_the_new_one_was_built(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, edited = version(1), ["app"]
     one.changed_files = lambda: edited
     pool = await bench.open(one, size=2)
-    edited.append("app")
+    versions, built, leased = pool._versions, asyncio.Event(), asyncio.Event()
+    prepared = versions._prepared
+
+    async def slowly(*args: Any, **more: Any) -> Any:
+        found = await prepared(*args, **more)
+        built.set()
+        await leased.wait()
+        return found
+
+    monkeypatch.setattr(versions, "_prepared", slowly)
     rolling = asyncio.create_task(pool.roll(version(2)))
+    await built.wait()
     async with pool.session("memory", wait=5) as session:
+        leased.set()
         with pytest.raises(EnvironmentInvalid, match="edited since: app"):
             await rolling
         assert (await session.run(["get", "orders"])).text == "1"
