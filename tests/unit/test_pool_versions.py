@@ -137,9 +137,10 @@ async def test_a_version_written_over_files_that_leases_are_run_with_does_not_ro
 
 
 async def test_nor_where_the_lease_was_given_while_the_new_one_was_built(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, edited = version(1), ["app"]
+    one, edited = version(1), list[str]()
     one.changed_files = lambda: edited
     pool = await bench.open(one, size=2)
+    edited.append("app")
     versions, built, leased = pool._versions, asyncio.Event(), asyncio.Event()
     prepared = versions._prepared
 
