@@ -102,10 +102,8 @@ class ContainerProbe:
             return {}, f"the command inside {name} {why}"
         if result.exit_code in _CANNOT_RUN:
             return {}, f"the command inside {name} cannot be run: {argv[0]} (exit code {result.exit_code})"
-        found = {
-            "exit code": str(result.exit_code),
-            **output_fields(result.stdout, "pairs" if name in self.options.pairs else "text"),
-        }
+        how = "pairs" if name in self.options.pairs else "text"
+        found = {"exit code": str(result.exit_code), **output_fields(result.stdout, how)}
         return {f"inside/{name_of(name)}/{field}": text for field, text in found.items()}, ""
 
     def _listing(self, lines: Mapping[str, str], *, top: str = "") -> str:

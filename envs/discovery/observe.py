@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from envs.discovery.servers import Known, known
-from envs.discovery.unstable import Fields, Kind, Reading
+from envs.discovery.unstable import Fields, Kind, Reading, unstable
 from probes import create_verifier
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import NamespaceId, Snapshot
@@ -40,6 +40,11 @@ class Observed:
     @property
     def instances(self) -> int:
         return 1 + sum(r.kind is Kind.FRESH for r in self.readings[1:])
+
+    @property
+    def between_builds(self) -> int:
+        """How many fields differ between the two builds."""
+        return len(unstable(self.builds))
 
     @property
     def fields(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from envs.discovery.observe import LATER_S, Observed, observe
 from envs.discovery.sources import draft
 from envs.discovery.text import Origin, proposed
-from envs.discovery.unstable import Proposal, Unstable, covering, left_over, proposals, unstable
+from envs.discovery.unstable import Proposal, Unstable, covering, left_over, proposals
 from envs.environment import load
 from probes.defaults import default_probes
 from sandbox.aio import in_thread
@@ -42,7 +42,7 @@ class Discovery:
             "runtime": self.runtime,
             "instances": self.observed.instances,
             "fields": self.observed.fields,
-            "builds": len(unstable(self.observed.builds)),
+            "builds": self.observed.between_builds,
             "remarks": list(self.observed.known.remarks),
             "probes": [
                 {
@@ -108,8 +108,7 @@ async def discover(
     seen = (
         f"{observed.instances} fresh instances, one of them again {later_s:g} s later and after a restore: {observed.fields} fields"
     )
-    builds = len(unstable(observed.builds))
-    text = proposed(probes, found, seen=seen, remarks=servers.remarks, left=left, builds=builds)
+    text = proposed(probes, found, seen=seen, remarks=servers.remarks, left=left, builds=observed.between_builds)
     return Discovery(
         environment=own.name,
         runtime=runtime.name,

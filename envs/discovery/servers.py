@@ -208,13 +208,14 @@ async def _asked(view: ContainerView, server: Server) -> tuple[str, str]:
     directory = ""
     for name, argv in (*server.inside.items(), *([("directory", server.directory)] if server.directory else [])):
         result = await view.run(argv, limit_s=LIMIT_S)
+        out, problem = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))
         if result.exit_code != 0 or result.timed_out or result.truncated:
-            said = " ".join((result.stderr or result.stdout).decode("utf-8", "replace").split())[-200:]
+            said = " ".join((problem or out).split())[-200:]
             return "", f"{name} ended with {result.exit_code}: {said or 'it said nothing'}"
-        if argv is not server.directory and not re.fullmatch(server.answer, result.stdout.decode("utf-8", "replace"), re.DOTALL):
-            said = " ".join(result.stdout.decode("utf-8", "replace").split())[:200]
-            return "", f"{name} tells nothing: {said or 'no output'}"
-        directory = result.stdout.decode("utf-8", "replace").strip() if argv is server.directory else directory
+        if argv is server.directory:
+            directory = out.strip()
+        elif not re.fullmatch(server.answer, out, re.DOTALL):
+            return "", f"{name} tells nothing: {' '.join(out.split())[:200] or 'no output'}"
     if server.writes and not directory.startswith("/"):
         return "", "it does not tell where its files lie"
     return directory, ""

@@ -80,9 +80,7 @@ def proposed(
         several = len(each.covers) > 1 or each.also
         covers = [f"covers {len(each.covers)} fields that were unstable" if several else ""]
         covers += [f"and {each.also} that were not: narrow it if you can" if each.also else ""]
-        covers += [
-            "one reading alone had it: where it is called otherwise each time, put a star for what changes" if each.once else ""
-        ]
+        covers += [ONCE if each.once else ""]
         lines += ["", *_comment(" ".join(filter(None, covers))), "[[volatile]]"]
         lines += [f"pattern = {value(each.pattern)}", f"reason = {value(each.reason)}"]
     lines += [line for u in left for line in _comment(f"not covered by any pattern: {u.name}")]

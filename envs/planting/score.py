@@ -235,8 +235,8 @@ async def _seen(trial: Trial, candidate: Candidate, outcome: Outcome, before: fr
     while what was planted may still be on its way to the disk; and by which probes at that depth."""
     loop = asyncio.get_running_loop()
     until = loop.time() + (0.0 if outcome.blind else candidate.shown_within_s)
-    depths = [Depth.QUICK, Depth.DEEP]
-    for depth in depths:
+    depth = Depth.QUICK
+    while True:
         try:
             verdict = await trial.read(depth)
             if verdict.problems and not verdict.mismatches:  # a loaded machine is no leak: what one leaves is there again
@@ -249,10 +249,11 @@ async def _seen(trial: Trial, candidate: Candidate, outcome: Outcome, before: fr
         if found:
             probes = tuple(sorted({re.split("[/:]", name, maxsplit=1)[0] for name in found}))
             return replace(outcome, seen=depth, probes=probes, fields=tuple(sorted(found)[:_SHOWN]))
-        if depth is Depth.DEEP and loop.time() < until:
+        if depth is Depth.DEEP:
+            if loop.time() >= until:
+                return outcome
             await asyncio.sleep(AGAIN_S)
-            depths.append(Depth.DEEP)
-    return outcome
+        depth = Depth.DEEP
 
 
 def _said(error: Exception) -> str:

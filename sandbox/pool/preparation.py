@@ -119,17 +119,17 @@ class Preparer:
             prepared.starts[task] = StartState(snapshot=snapshot, baseline=baseline)
             return prepared.starts[task]
 
-    async def verify_seal(self, environment: Environment, snapshot: Snapshot) -> None:
-        """Digest a snapshot again, and the files that its instances are run with; raise SealBroken naming what changed."""
-        broken = [sealed.name for sealed in snapshot.dirs if not await self._ports.runtime.storage.verify(sealed)]
-        if broken:
-            name = environment.spec.name
-            raise SealBroken(
-                f"snapshot {snapshot.id} of environment {name} is not what was sealed: {', '.join(broken)} changed",
-                fix=f"find out who wrote there, then `autoclave env baseline {name} --rebuild` builds it from its seed",
-            )
+    async def verify_seal(self, environment: Environment, *snapshots: Snapshot) -> None:
+        """Digest snapshots again, and once the files that their instances are run with; raise SealBroken naming what changed."""
+        name = environment.spec.name
+        for snapshot in snapshots:
+            broken = [sealed.name for sealed in snapshot.dirs if not await self._ports.runtime.storage.verify(sealed)]
+            if broken:
+                raise SealBroken(
+                    f"snapshot {snapshot.id} of environment {name} is not what was sealed: {', '.join(broken)} changed",
+                    fix=f"find out who wrote there, then `autoclave env baseline {name} --rebuild` builds it from its seed",
+                )
         if changed := await changed_files(environment):
-            name = environment.spec.name
             raise SealBroken(
                 f"environment {name} is run with files that were edited since it was read: {', '.join(changed)}",
                 fix=f"`autoclave pool roll {name}` makes a new version of them once its leases have ended",

@@ -208,8 +208,8 @@ class Seals:
     async def verify(self, prepared: Prepared) -> bool:
         """Verify golden and the task start states in use; False when the environment is retired now."""
         try:
-            for start in (prepared.golden, *prepared.starts.values()):
-                await self._preparer.verify_seal(prepared.environment, start.snapshot)
+            starts = (prepared.golden, *prepared.starts.values())
+            await self._preparer.verify_seal(prepared.environment, *(start.snapshot for start in starts))
         except SealBroken as error:
             log.error("seal broken", extra={"event": "pool.seal_broken", "environment": prepared.name, "reason": str(error)})
             prepared.breaks(error)

@@ -148,7 +148,7 @@ class Lineage:
         try:
             self.bounds = await confined.check_running(pid, self.definition)
         except RuntimeUnavailable:
-            if not (await self.describe())["State"]["Running"]:  # nothing of it was left to be looked at
+            if await self._has_ended():  # nothing of it was left to be looked at
                 raise await ended(self.engine, self.container) from None
             raise
 
