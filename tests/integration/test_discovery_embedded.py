@@ -144,12 +144,12 @@ INSTANCES = int(os.environ.get("AUTOCLAVE_INSTANCES", "100"))
 async def test_a_draft_of_a_world_of_ours_sees_the_whole_catalogue_and_holds_in_a_hundred_instances(
     which: str, settings: Settings, passable_dir: Path, nothing_left: None
 ) -> None:
-    """Drafted from the database's address, or from the directory. The description by hand sees every leak (test_probe_scores)."""
+    """Drafted from the database's address, or from the repository. The description by hand sees every leak (test_probe_scores)."""
     origin = dataclasses.replace(settings, home=settings.home / "origin")
     async with machinery(origin) as (runtime, ledger):
         world = load(ENVIRONMENTS / which)
         async with Trial.open(world, runtime, await check.baseline(world, runtime, ledger)) as trial:
-            given = as_url(trial.instance.subject().endpoint("db")) if which == "shop" else str(ENVIRONMENTS / "repo" / "library")
+            given = as_url(trial.instance.subject().endpoint("db")) if which == "shop" else committed(passable_dir / "library")
             files, drafted = await begin(given, "copy", passable_dir / "copy", settings=settings)
     environment = load(files[0])
     assert drafted.left == ()
