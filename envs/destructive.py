@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Sequence
 
@@ -9,8 +10,9 @@ import psycopg
 from psycopg import sql
 
 from envs import browser
-from sandbox.errors import InstanceLost, LimitReached
-from sandbox.model import DestructiveAction, EnvironmentSpec
+from sandbox.errors import InstanceLost, LimitReached, RuntimeUnavailable
+from sandbox.model import DestructiveAction, EnvironmentSpec, PageStep
+from sandbox.pages import open_pages
 from sandbox.ports import Instance
 from sandbox.resources.at_rest import default_target
 from sandbox.resources.browser.cdp import Refused
@@ -74,14 +76,26 @@ async def act(instance: Instance, action: DestructiveAction) -> str | None:
         return "it names no resource"
     if action.browser is not None:
         try:
+            if action.browser.steps:
+                return await _take(instance.endpoint(action.resource), action.browser.steps)
             await browser.act(instance.endpoint(action.resource), action.browser, limit_s=LIMIT_S)
-        except (Refused, InstanceLost) as error:
+        except (Refused, InstanceLost, RuntimeUnavailable) as error:
             return error.message.splitlines()[0][:120]
         return None
     try:
         await _send(instance, action.resource, action)
     except psycopg.Error as error:
         return str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+    return None
+
+
+async def _take(address: str, steps: Sequence[PageStep]) -> str | None:
+    """Take the steps on the browser's page as a session's holder does."""
+    async with open_pages() as pages, asyncio.timeout(LIMIT_S * len(steps)):
+        for step in steps:
+            seen = await pages.act("steps", address, step.action)
+            if not (seen.ok or step.may_fail):
+                return f"{step.action.line}: {seen.text.splitlines()[0]}"[:120]
     return None
 
 

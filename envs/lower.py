@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from envs import digest
-from envs.spec import DestructiveTable, EnvironmentFile, TaskTable
+from envs.spec import DestructiveTable, EnvironmentFile, StepTable, TaskTable
 from envs.tasks import split
 from sandbox.model import (
     BrowserAction,
@@ -18,6 +18,9 @@ from sandbox.model import (
     EnvironmentSpec,
     Isolation,
     Limits,
+    PageAction,
+    PageDo,
+    PageStep,
     ProbeSpec,
     ResetMethod,
     ResetPolicy,
@@ -119,7 +122,8 @@ def action(table: DestructiveTable) -> DestructiveAction:
     """Lower one destructive action."""
     argv = ("/bin/sh", "-c", table.run) if table.run else tuple(table.argv)
     calls = tuple((call.method, call.params) for call in table.calls)
-    browser = BrowserAction(visit=table.visit or "", script=table.script, calls=calls) if table.script or calls else None
+    steps = tuple(_step(step) for step in table.steps)
+    done = BrowserAction(visit=table.visit or "", script=table.script, calls=calls, steps=steps)
     return DestructiveAction(
         name=table.name,
         what=table.what,
@@ -130,8 +134,14 @@ def action(table: DestructiveTable) -> DestructiveAction:
         argv=argv,
         sql=tuple(table.sql),
         role=table.role,
-        browser=browser,
+        browser=done if table.script or calls or steps else None,
     )
+
+
+def _step(table: StepTable) -> PageStep:
+    do = next(do for do in PageDo if getattr(table, do, ""))
+    text, data = (table.file, table.text.encode()) if do is PageDo.UPLOAD else (table.text, b"")
+    return PageStep(action=PageAction(do=do, at=getattr(table, do), text=text, data=data), may_fail=table.may_fail)
 
 
 def script_fault(path: Path) -> str | None:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from envs import lower, success
 from envs.places import Path as Key
 from envs.problems import Problems, suggestion
-from envs.spec import EnvironmentFile, TaskTable
+from envs.spec import DestructiveTable, EnvironmentFile, TaskTable
 from sandbox import plugins
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import EnvironmentSpec
@@ -145,10 +145,11 @@ def _destructive(file: EnvironmentFile, problems: Problems) -> None:
     for index, action in enumerate(file.destructive):
         key = ("destructive", index)
         given = [name for name in ("run", "argv", "sql") if getattr(action, name)]
-        browser = [name for name in ("visit", "script", "calls") if getattr(action, name)]
-        if len(given) + bool(browser) != 1 or browser == ["visit"]:
+        browser = [name for name in ("visit", "script", "calls", "steps") if getattr(action, name)]
+        if len(given) + bool(browser) != 1 or browser == ["visit"] or (action.steps and browser != ["steps"]):
             has = ", ".join(given + browser) or "none"
-            problems.add(key, f'"{action.name}" must have exactly one of run, argv, sql, script (has {has})')
+            problems.add(key, f'"{action.name}" must have exactly one of run, argv, sql, script, steps (has {has})')
+        _steps(action, key, problems)
         for name, texts in (("run", [action.run]), ("argv", action.argv), ("sql", action.sql)):
             if any("\0" in text for text in texts):
                 problems.add((*key, name), f'"{action.name}" holds a NUL character, which no command can')
@@ -165,6 +166,19 @@ def _destructive(file: EnvironmentFile, problems: Problems) -> None:
                     problems.add((*key, "resource"), f'`{what[0]}` needs a {wanted} resource, "{action.resource}" is {kind}')
     for name in sorted(_duplicates(action.name for action in file.destructive)):
         problems.add(("destructive",), f'two actions are called "{name}"')
+
+
+def _steps(action: DestructiveTable, key: tuple[str | int, ...], problems: Problems) -> None:
+    for number, step in enumerate(action.steps):
+        does = [do for do in ("goto", "click", "fill", "select", "upload") if getattr(step, do)]
+        if len(does) != 1:
+            has = ", ".join(does) or "none"
+            problems.add((*key, "steps", number), f"must have exactly one of goto, click, fill, select, upload (has {has})")
+        elif step.text and does[0] in ("goto", "click"):
+            problems.add((*key, "steps", number, "text"), "goes with `fill`, `select` and `upload` only")
+        elif bool(step.file) != (does[0] == "upload"):
+            fault = "needs `file`, the name of what is uploaded" if does[0] == "upload" else "`file` goes with `upload` only"
+            problems.add((*key, "steps", number), fault)
 
 
 def check_tasks(file: EnvironmentFile, base: Path, rows: Sequence[tuple[str, int, TaskTable]], problems: Problems) -> None:

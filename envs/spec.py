@@ -108,9 +108,23 @@ class CallTable(_Table):
     params: dict[str, Any] = Field(default_factory=dict)
 
 
+class StepTable(_Table):
+    """One thing that is done on a page: exactly one of `goto` (an address), `click`, `fill`, `select`, `upload` (Playwright
+    selectors)."""
+
+    goto: str = ""
+    click: str = ""
+    fill: str = ""
+    select: str = ""
+    upload: str = ""
+    text: str = Field("", description="what is typed, the option that is chosen, or the content of the file that is uploaded")
+    file: str = Field("", description="the name of the file that is uploaded")
+    may_fail: bool = Field(False, description="the next step follows also where the page refuses this one")
+
+
 class DestructiveTable(_Table):
-    """A destructive thing that `env check` does: `run` (shell text), `argv`, `sql`, or in a browser `script` (the body of an async
-    function, run where `visit` leads) and `calls`. It is a leak of the environment's own catalogue, too."""
+    """A destructive thing that `env check` does: `run` (shell text), `argv`, `sql`, in a browser `script` (the body of an async
+    function, run where `visit` leads) and `calls`, or `steps` on its page. It is a leak of the environment's own catalogue, too."""
 
     name: Name
     what: str = Field("", description="what it leaves behind, for people")
@@ -125,6 +139,7 @@ class DestructiveTable(_Table):
     visit: Annotated[str, Field(pattern=r"^(https?|data|about):")] | None = None
     script: str = ""
     calls: list[CallTable] = Field(default_factory=list)
+    steps: list[StepTable] = Field(default_factory=list)
 
 
 class TaskTable(_Table):

@@ -26,7 +26,20 @@ from sandbox.errors import (
     SnapshotMissing,
     StaleGeneration,
 )
-from sandbox.model import Clearance, ClearanceState, Depth, ExecResult, QuarantineReason, Recall, Score, Snapshot, TrajectoryId
+from sandbox.model import (
+    Clearance,
+    ClearanceState,
+    Depth,
+    ExecResult,
+    PageAction,
+    PageDo,
+    PageResult,
+    QuarantineReason,
+    Recall,
+    Score,
+    Snapshot,
+    TrajectoryId,
+)
 
 if TYPE_CHECKING:
     from sandbox.client import RemotePool, RemoteSession
@@ -57,6 +70,9 @@ __all__ = [
     "LedgerConflict",
     "LimitReached",
     "NotCleared",
+    "PageAction",
+    "PageDo",
+    "PageResult",
     "Pool",
     "PoolBroken",
     "PoolBusy",

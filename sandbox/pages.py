@@ -1,14 +1,19 @@
-"""Playwright pages on the browsers of sessions. The only module that uses Playwright, which is loaded with the first page."""
+"""Playwright pages on the browsers of sessions, and what is done on them. The only module that uses Playwright, which is loaded
+with the first page."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sandbox.aio import in_thread, run_shielded
 from sandbox.errors import InstanceLost, RuntimeUnavailable
+from sandbox.model import EnvironmentSpec, PageAction, PageDo, PageResult
+from sandbox.ports import Instance
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
@@ -16,6 +21,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 CONNECT_S = 60.0
 SECRET = "x-autoclave-secret"
+LONGEST = 8000  # characters of a page's text
+WAIT_MS = 10_000.0  # for an element
+LOAD_MS = 20_000.0  # for a page
 _CLOSE_S = 10.0
 _FIX = "pip install 'autoclave[browser]'; no browser need be downloaded"
 
@@ -23,6 +31,16 @@ _FIX = "pip install 'autoclave[browser]'; no browser need be downloaded"
 def is_browser(address: str) -> bool:
     """True for the address of something that speaks the DevTools protocol."""
     return address.startswith(("ws+unix://", "ws://"))
+
+
+def browser_of(instance: Instance, spec: EnvironmentSpec, resource: str | None = None) -> tuple[str, str]:
+    """Return an instance's browser (`resource`, where it has several) and the agent's address of it. Raises RuntimeUnavailable."""
+    names = [resource] if resource else [r.name for r in spec.resources]
+    found = next(((n, a) for n in names if is_browser(a := instance.endpoint(n))), None)
+    if found is None:
+        what = f"resource {resource} is no browser" if resource else "it has no browser resource"
+        raise RuntimeUnavailable(f"no page in environment {spec.name}: {what}", fix="use an environment with a `browser` resource")
+    return found
 
 
 def resolve(address: str) -> tuple[str, dict[str, str]]:
@@ -55,6 +73,21 @@ class Pages:
         contexts = browser.contexts
         context = contexts[0] if contexts else await browser.new_context()
         return context.pages[0] if context.pages else await context.new_page()
+
+    async def act(self, session: str, address: str, action: PageAction) -> PageResult:
+        """Do something on that tab. What a page refuses, or an element that is not there, is a result. Raises as `page` does."""
+        page = await self.page(session, address)
+        from playwright.async_api import Error
+
+        try:
+            return await _act(page, action)
+        except Exception as error:
+            if not isinstance(error, Error) and "closed" not in str(error):
+                raise
+            browser, said = page.context.browser, str(error).splitlines()[0]
+            if not isinstance(error, Error) or browser is None or not browser.is_connected():
+                raise InstanceLost(f"the session's browser is gone: {said}", fix="ask for a new session") from error
+            return PageResult(text=said, ok=False)
 
     async def _connect(self, address: str) -> Browser:
         try:
@@ -99,6 +132,37 @@ class Pages:
         playwright, self._playwright = self._playwright, None
         if playwright is not None:
             await run_shielded(_quietly(playwright.stop(), "driver"))
+
+
+@asynccontextmanager
+async def open_pages() -> AsyncIterator[Pages]:
+    """Pages for as long as the block runs."""
+    pages = Pages()
+    try:
+        yield pages
+    finally:
+        await pages.close()
+
+
+async def _act(page: Page, action: PageAction) -> PageResult:
+    there = page.locator(action.at).first  # looked for when it is used
+    match action.do:
+        case PageDo.GOTO:
+            await page.goto(action.at, timeout=LOAD_MS)
+        case PageDo.CLICK:
+            await there.click(timeout=WAIT_MS)
+        case PageDo.FILL:
+            await there.fill(action.text, timeout=WAIT_MS)
+            return PageResult(text="filled")
+        case PageDo.SELECT:
+            chosen = await there.select_option(action.text, timeout=WAIT_MS)
+            return PageResult(text=f"selected {', '.join(chosen)}")
+        case PageDo.UPLOAD:
+            file: Any = {"name": action.text, "mimeType": "application/octet-stream", "buffer": action.data}
+            await there.set_input_files(file, timeout=WAIT_MS)
+            return PageResult(text=f"{action.text}, {len(action.data)} bytes")
+    text = await page.locator("body").inner_text(timeout=WAIT_MS)
+    return PageResult(text=f"{page.url}\n{await page.title()}\n{text[:LONGEST]}")
 
 
 async def _quietly(ending: Any, what: str) -> None:

@@ -16,6 +16,7 @@ from envs.check import baseline
 from sandbox.clock import SystemClock
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import Depth, ResetMethod
+from sandbox.pages import open_pages
 from sandbox.pool.members import StartState
 from sandbox.ports import Environment, Ledger, Runtime
 
@@ -45,30 +46,31 @@ async def bisect(
         )
     began = SystemClock().monotonic()
     segments = [replace(segment, task=_own_start(environment, segment.task)) for segment in history.segments]
-    judge = Replayer(environment, runtime, _starts(environment, runtime, ledger), say=say)
-    report = BisectReport(
-        history=history,
-        method=environment.spec.reset.method,
-        sought=tuple(patterns or history.sought),
-        named=bool(patterns),
-        account=judge.account,
-        gaps=history.gaps,
-    )
-    say("a reset of an untouched state")
-    for task in dict.fromkeys(segment.task for segment in segments):
-        report.by_itself |= await judge.hits([Segment(trajectory="", actions=(), task=task)], sought)
-    rest, budget = replace(sought, by_itself=report.by_itself), Budget(left=shortening)
-    while rest.patterns or rest.names - rest.by_itself:
-        found = await Search(judge, rest, budget).run(segments, suspects=history.suspects)
-        if not isinstance(found, Worn):
-            report.found = found
-            break
-        report.by_itself |= found.fields
-        rest = replace(rest, by_itself=report.by_itself)
-    if isinstance(report.found, Found):
-        await _reproduce(report, report.found, judge, rest, say)
-        if write is not None and report.entry is not None and report.fails_alone:
-            _write(report, report.entry, write)
+    async with open_pages() as pages:
+        judge = Replayer(environment, runtime, _starts(environment, runtime, ledger), pages, say=say)
+        report = BisectReport(
+            history=history,
+            method=environment.spec.reset.method,
+            sought=tuple(patterns or history.sought),
+            named=bool(patterns),
+            account=judge.account,
+            gaps=history.gaps,
+        )
+        say("a reset of an untouched state")
+        for task in dict.fromkeys(segment.task for segment in segments):
+            report.by_itself |= await judge.hits([Segment(trajectory="", actions=(), task=task)], sought)
+        rest, budget = replace(sought, by_itself=report.by_itself), Budget(left=shortening)
+        while rest.patterns or rest.names - rest.by_itself:
+            found = await Search(judge, rest, budget).run(segments, suspects=history.suspects)
+            if not isinstance(found, Worn):
+                report.found = found
+                break
+            report.by_itself |= found.fields
+            rest = replace(rest, by_itself=report.by_itself)
+        if isinstance(report.found, Found):
+            await _reproduce(report, report.found, judge, rest, say)
+            if write is not None and report.entry is not None and report.fails_alone:
+                _write(report, report.entry, write)
     report.seconds = SystemClock().monotonic() - began
     return report
 

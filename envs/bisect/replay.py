@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from envs import destructive
@@ -13,10 +14,12 @@ from envs.trial import Trial
 from sandbox.actions import ActionKind, RecordedAction
 from sandbox.errors import AutoclaveError, InstanceLost, LimitReached
 from sandbox.model import DestructiveAction
+from sandbox.pages import Pages, browser_of
 from sandbox.pool.members import StartState
 from sandbox.ports import Environment, Instance, Runtime
 
 Say = Callable[[str], None]
+SETTLED_S = 12.0  # by then a browser has on its disk what a page keeps; whoever was recorded took longer
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,12 +42,14 @@ class Replayer:
         environment: Environment,
         runtime: Runtime,
         start: Callable[[str], Awaitable[StartState]],
+        pages: Pages,
         *,
         say: Say = lambda _: None,
     ) -> None:
         self._environment = environment
         self._runtime = runtime
         self._start = start
+        self._pages = pages
         self._say = say
         self.account = Account()
 
@@ -60,6 +65,8 @@ class Replayer:
         async with Trial.open(self._environment, self._runtime, await self._start(task)) as trial:
             self.account.namespaces += 1
             refused = await destructive.act(trial.instance, action)
+            if action.browser is not None:
+                await self._settle()
             return refused, await self._reset(trial, action.name, sought, look=True)
 
     async def _replay(self, plan: Plan, sought: Sought, *, every: bool) -> tuple[int, frozenset[str]] | None:
@@ -89,10 +96,23 @@ class Replayer:
     async def _act(self, instance: Instance, segment: Segment, *, whole: bool) -> bool:
         """Do what was recorded, in its order; False where the instance was lost on the way. Where some of it is left out on purpose
         (not `whole`), it is no wonder that the rest goes otherwise."""
+        try:
+            going = await self._act_all(instance, segment, whole=whole)
+        finally:
+            await self._pages.forget(segment.trajectory)
+        if going and any(action.page is not None for action in segment.actions):
+            await self._settle()
+        return going
+
+    async def _settle(self) -> None:
+        if not self._environment.spec.reset.method.replaces:
+            await asyncio.sleep(SETTLED_S)
+
+    async def _act_all(self, instance: Instance, segment: Segment, *, whole: bool) -> bool:
         for action in segment.actions:
             self.account.actions += 1
             try:
-                said = await self._once(instance, action)
+                said = await self._once(instance, segment.trajectory, action)
             except (LimitReached, ValueError) as error:  # a bound of the agent's world, or no command: the session met it as well
                 said = "" if action.error else str(error).splitlines()[0]
             except InstanceLost:
@@ -104,7 +124,7 @@ class Replayer:
                 self.account.diverged.setdefault((segment.trajectory, action.number), said)
         return True
 
-    async def _once(self, instance: Instance, action: RecordedAction) -> str:
+    async def _once(self, instance: Instance, trajectory: str, action: RecordedAction) -> str:
         """Return how it went otherwise than recorded, empty where it did not."""
         if action.kind is ActionKind.SCORE:
             await instance.quiesce()
@@ -115,6 +135,14 @@ class Replayer:
                 return "" if action.error else f"it could not be written: {error.strerror or error}"
             if action.error:
                 return f"it was written, and ended with {action.error} when it was recorded"
+        elif action.page is not None:
+            _, address = browser_of(instance, self._environment.spec, action.resource)
+            seen = await self._pages.act(trajectory, address, replace(action.page, data=action.data))
+            if action.error:
+                return f"it was done, and ended with {action.error} when it was recorded"
+            if seen.ok != (action.exit_code == 0):
+                said = seen.text.partition("\n")[0]
+                return "the page took it, and refused it when it was recorded" if seen.ok else f"the page refuses it: {said}"
         elif action.kind is ActionKind.RUN:
             limit = action.limit_s or self._environment.spec.limits.action_s
             sent = {"stdin": action.stdin, "env": action.env, "cwd": action.cwd}

@@ -22,7 +22,7 @@ from envs.spec import DestructiveTable
 from envs.toml_text import value
 from sandbox.actions import ActionKind, RecordedAction
 from sandbox.errors import EnvironmentInvalid
-from sandbox.model import DestructiveAction
+from sandbox.model import DestructiveAction, PageDo
 
 SHELL = ("/bin/sh", "sh", "/usr/bin/sh")
 LONGEST = 100_000  # bytes: one argument of a command has at most 128 KiB
@@ -62,16 +62,25 @@ def entry(
     comment: Sequence[str],
     lenient: bool = False,
 ) -> Entry | None:
-    """Join the actions into one act; None where that is longer than a command may be, or no text. `about` are further keys. With
-    `lenient`, nobody asks how a command of it ends: what was left out may have made it end well."""
-    run = _run([replace(action, exit_code=1) for action in actions] if lenient else actions)
+    """Join the actions into one act; None where that is longer than a command may be, or no text, or where commands and a page
+    both have a part in it. `about` are further keys. With `lenient`, nobody asks how a command of it ends: what was left out may
+    have made it end well."""
+    ended = [replace(action, exit_code=1) for action in actions] if lenient else actions
+    acts = [action for action in ended if action.kind in (ActionKind.RUN, ActionKind.WRITE_FILE, ActionKind.BROWSE)]
+    browsed = [action for action in acts if action.page is not None]
     try:
-        longest = max(len(str(value).encode()) for value in run.values())
-    except UnicodeEncodeError:
+        done = _steps(browsed) if browsed else _run(ended)
+        longest = max(len(str(value).encode()) for value in done.values())
+    except UnicodeError:
         return None
-    if longest > LONGEST or any("\0" in word for value in run.values() for word in value):
+    if (
+        len(browsed) not in (0, len(acts))
+        or len({action.resource for action in browsed}) > 1
+        or longest > LONGEST
+        or any("\0" in word for value in done.values() for word in value)
+    ):
         return None
-    table = {"name": _name(fields, run), **about, **run}
+    table = {"name": _name(fields, done), **about, **done}
     return Entry(table=table, comment=tuple(comment))
 
 
@@ -118,6 +127,22 @@ def _run(actions: Sequence[RecordedAction]) -> dict[str, Any]:
         if all(only.argv):
             return {"argv": list(only.argv)}
     return {"run": "".join(f"{_line(action)}\n" for action in actions if action.kind in (ActionKind.RUN, ActionKind.WRITE_FILE))}
+
+
+def _steps(actions: Sequence[RecordedAction]) -> dict[str, Any]:
+    """What was done on a page; raise UnicodeError for what is no text."""
+    steps: list[dict[str, Any]] = []
+    for action in actions:
+        assert action.page is not None
+        page, step = action.page, {action.page.do.value: action.page.at}
+        if page.do is PageDo.UPLOAD:
+            step |= {"file": page.text, "text": action.data.decode()}
+        elif page.text:
+            step["text"] = page.text
+        for text in step.values():
+            text.encode()
+        steps.append({**step, "may_fail": True} if action.exit_code else step)
+    return {"resource": actions[0].resource, "steps": steps}
 
 
 def _line(action: RecordedAction) -> str:

@@ -47,7 +47,7 @@ def _answer(found: BisectReport) -> Lines:
         out.append(f"It takes {_count(len(every), 'other')} before it{'' if found.found.minimal else ', not all of them perhaps'}:")
         out += [f"  {escape(name)}, action {each.number}: {escape(each.text)}" for name, each in every]
     if found.entry is None:
-        out.append("Its reproduction is too long for one action of environment.toml, or no text.")
+        out.append("Its reproduction is too long for one action of environment.toml, or no text, or takes commands and a page.")
         return out
     out.append(Syntax(found.entry.toml.rstrip(), "toml", background_color="default", word_wrap=True))
     if found.fails_alone:

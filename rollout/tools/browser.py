@@ -1,4 +1,4 @@
-"""The browser's actions, over the session's Playwright page. A page that says no is the policy's own matter."""
+"""The browser's actions. A page that says no is the policy's own matter."""
 
 from __future__ import annotations
 
@@ -6,39 +6,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from rollout.errors import ToolFault
 from rollout.policies.policy import ToolSpec
 from rollout.tools.tool import Acting, Observation, text_schema
+from sandbox.model import PageAction, PageDo
 
-LONGEST = 8000  # characters of a page's text
-WAIT_MS = 10_000.0
 LARGEST = 2_000_000  # bytes of a file that is uploaded
 
 
 class _Browser(ABC):
-    """What the actions share: Playwright's own errors are told to the model, a lost browser is a fault."""
+    """What the actions share: the session does it, so that it is recorded like a command."""
 
     limit_s = 45.0
     spec: ToolSpec
 
     async def act(self, session: Acting, arguments: Mapping[str, Any]) -> Observation:
-        from playwright.async_api import Error
-
-        page = await session.page()
-        try:
-            return await self.on(session, page, arguments)
-        except Error as error:
-            if page.is_closed() or "has been closed" in str(error):
-                raise ToolFault(f"the browser is gone: {str(error).splitlines()[0]}") from error
-            return Observation(text=str(error).splitlines()[0], ok=False)
+        done = await session.browse(self.action(arguments))
+        return Observation(text=done.text, ok=done.ok)
 
     @abstractmethod
-    async def on(self, session: Acting, page: Any, arguments: Mapping[str, Any]) -> Observation: ...
-
-
-async def _seen(page: Any) -> Observation:
-    text = await page.locator("body").inner_text(timeout=WAIT_MS)
-    return Observation(text=f"{page.url}\n{await page.title()}\n{text[:LONGEST]}")
+    def action(self, arguments: Mapping[str, Any]) -> PageAction: ...
 
 
 class Goto(_Browser):
@@ -46,9 +32,8 @@ class Goto(_Browser):
 
     spec = ToolSpec(name="goto", description="Open an address in the browser.", parameters=text_schema(url="http address"))
 
-    async def on(self, session: Acting, page: Any, arguments: Mapping[str, Any]) -> Observation:
-        await page.goto(arguments["url"], timeout=WAIT_MS * 2)
-        return await _seen(page)
+    def action(self, arguments: Mapping[str, Any]) -> PageAction:
+        return PageAction(do=PageDo.GOTO, at=arguments["url"])
 
 
 class Look(_Browser):
@@ -56,8 +41,8 @@ class Look(_Browser):
 
     spec = ToolSpec(name="look", description="See the page's address, title and text.", parameters=text_schema())
 
-    async def on(self, session: Acting, page: Any, arguments: Mapping[str, Any]) -> Observation:
-        return await _seen(page)
+    def action(self, arguments: Mapping[str, Any]) -> PageAction:
+        return PageAction(do=PageDo.LOOK)
 
 
 class Click(_Browser):
@@ -67,9 +52,8 @@ class Click(_Browser):
         name="click", description="Click an element and see the page.", parameters=text_schema(selector="a CSS or text= selector")
     )
 
-    async def on(self, session: Acting, page: Any, arguments: Mapping[str, Any]) -> Observation:
-        await page.locator(arguments["selector"]).first.click(timeout=WAIT_MS)
-        return await _seen(page)
+    def action(self, arguments: Mapping[str, Any]) -> PageAction:
+        return PageAction(do=PageDo.CLICK, at=arguments["selector"])
 
 
 class Fill(_Browser):
@@ -81,9 +65,8 @@ class Fill(_Browser):
         parameters=text_schema(selector="a CSS or label= selector", text="what to type"),
     )
 
-    async def on(self, session: Acting, page: Any, arguments: Mapping[str, Any]) -> Observation:
-        await page.locator(arguments["selector"]).first.fill(arguments["text"], timeout=WAIT_MS)
-        return Observation(text="filled")
+    def action(self, arguments: Mapping[str, Any]) -> PageAction:
+        return PageAction(do=PageDo.FILL, at=arguments["selector"], text=arguments["text"])
 
 
 class Select(_Browser):
@@ -95,26 +78,25 @@ class Select(_Browser):
         parameters=text_schema(selector="a CSS selector", option="the option's text or value"),
     )
 
-    async def on(self, session: Acting, page: Any, arguments: Mapping[str, Any]) -> Observation:
-        chosen = await page.locator(arguments["selector"]).first.select_option(arguments["option"], timeout=WAIT_MS)
-        return Observation(text=f"selected {', '.join(chosen)}")
+    def action(self, arguments: Mapping[str, Any]) -> PageAction:
+        return PageAction(do=PageDo.SELECT, at=arguments["selector"], text=arguments["option"])
 
 
-class Upload(_Browser):
+class Upload:
     """Gives a file of the agent's to a field, by content."""
 
+    limit_s = 45.0
     spec = ToolSpec(
         name="upload",
         description="Give a file from your directories to a file field.",
         parameters=text_schema(selector="a CSS selector", path="absolute path"),
     )
 
-    async def on(self, session: Acting, page: Any, arguments: Mapping[str, Any]) -> Observation:
+    async def act(self, session: Acting, arguments: Mapping[str, Any]) -> Observation:
         path = arguments["path"]
         try:
             data = await session.read_file(path, limit_bytes=LARGEST)
         except OSError as error:
             return Observation(text=f"cannot be read: {error}", ok=False)
-        file = {"name": path.rpartition("/")[2], "mimeType": "application/octet-stream", "buffer": data}
-        await page.locator(arguments["selector"]).first.set_input_files(file, timeout=WAIT_MS)
-        return Observation(text=f"{file['name']}, {len(data)} bytes")
+        done = await session.browse(PageAction(do=PageDo.UPLOAD, at=arguments["selector"], text=path.rpartition("/")[2], data=data))
+        return Observation(text=done.text, ok=done.ok)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rollout.policies.policy import ToolSpec
-from sandbox.model import ExecResult
+from sandbox.model import ExecResult, PageAction, PageResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Acting(Protocol):
     ) -> ExecResult: ...
     async def read_file(self, path: str, *, limit_bytes: int = 16_000_000) -> bytes: ...
     async def write_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None: ...
-    async def page(self) -> Any: ...
+    async def browse(self, action: PageAction) -> PageResult: ...
 
 
 class Tool(Protocol):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sandbox.model import NOTHING
+from sandbox.model import NOTHING, PageAction, PageDo
 
 LARGEST = 1_000_000  # bytes of one content: a command's input, a file
 MASK = "********"
@@ -34,13 +34,11 @@ class ActionKind(StrEnum):
 
     RUN = "run"
     WRITE_FILE = "write_file"
+    BROWSE = "browse"
     SCORE = "score"
     SNAPSHOT = "snapshot"
     ENDPOINT = "endpoint"  # an address was given out: what is done there is not seen
-    PAGE = "page"  # and so is what is done on a browser's page
-
-
-REPLAYABLE = (ActionKind.RUN, ActionKind.WRITE_FILE, ActionKind.SCORE)
+    PAGE = "page"  # and so is what is done with Playwright itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +56,7 @@ class RecordedAction:
     path: str = ""
     data: bytes = b""
     mode: int = 0o644
+    page: PageAction | None = None  # its own data is `data`
     resource: str = ""
     withheld: tuple[str, ...] = ()
     exit_code: int | None = None
@@ -88,6 +87,8 @@ class RecordedAction:
                 return whole if len(whole) <= _SHOWN else f"{whole[:_SHOWN]}..."
             case ActionKind.WRITE_FILE:
                 return f"write {len(self.data)} bytes to {self.path}"
+            case ActionKind.BROWSE if self.page is not None:
+                return self.page.line
             case ActionKind.ENDPOINT | ActionKind.PAGE:
                 return f"{self.kind} {self.resource}".strip()
         return str(self.kind)
@@ -116,6 +117,8 @@ def encode(trajectory: str, action: RecordedAction) -> bytes:
                 line[name] = _content(bytes(content), secrets.values())
     if action.kind is ActionKind.WRITE_FILE:
         line["mode"] = action.mode
+    if action.page is not None:
+        line["page"] = [action.page.do, action.page.at, action.page.text]
     ended = {
         "limit_s": action.limit_s,
         "exit": action.exit_code,
@@ -146,12 +149,20 @@ def decode(line: Mapping[str, Any]) -> RecordedAction:
         path=line.get("path", ""),
         data=_bytes(line.get("data", "")),
         mode=line.get("mode", 0o644),
+        page=_page(line),
         resource=line.get("resource", ""),
         withheld=tuple(line.get("withheld", ())),
         exit_code=line.get("exit"),
         timed_out=line.get("timed_out", False),
         error=line.get("error", ""),
     )
+
+
+def _page(line: Mapping[str, Any]) -> PageAction | None:
+    if "page" not in line:
+        return None
+    do, at, text = line["page"]
+    return PageAction(do=PageDo(do), at=at, text=text, resource=line.get("resource", ""))
 
 
 def is_secret(name: str) -> bool:

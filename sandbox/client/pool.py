@@ -10,7 +10,19 @@ from typing import Any, Self
 from sandbox.client.connection import HEARTBEAT_S, Connection
 from sandbox.client.place import ours_alone, socket_path
 from sandbox.errors import PoolBroken, RuntimeUnavailable
-from sandbox.model import Clearance, Depth, ExecResult, Lease, NamespaceId, Recall, Score, Snapshot, TrajectoryId
+from sandbox.model import (
+    Clearance,
+    Depth,
+    ExecResult,
+    Lease,
+    NamespaceId,
+    PageAction,
+    PageResult,
+    Recall,
+    Score,
+    Snapshot,
+    TrajectoryId,
+)
 from sandbox.pages import Pages, is_browser
 from sandbox.settings import Settings, load
 
@@ -82,6 +94,10 @@ class RemoteSession:
             )
         await self._call("given", resource=resource or "", page=True)
         return await self._pages.page(self.lease.id, found)
+
+    async def browse(self, action: PageAction) -> PageResult:
+        result: PageResult = await self._call("browse", action=action)
+        return result
 
     async def snapshot(self) -> Snapshot:
         snapshot: Snapshot = await self._call("snapshot")

@@ -16,6 +16,7 @@ from sandbox.model.environment import (
     TaskSpec,
     VolatileField,
 )
+from sandbox.model.page import PageAction, PageDo, PageResult, PageStep
 from sandbox.model.state import Baseline, IdentityProof, Mismatch, Problem, Reading, SealedDir, Snapshot, StoredScore, Verdict
 from sandbox.model.terms import (
     NOTHING,
@@ -76,6 +77,10 @@ __all__ = [
     "Mismatch",
     "NamespaceId",
     "NamespaceRecord",
+    "PageAction",
+    "PageDo",
+    "PageResult",
+    "PageStep",
     "ProbeSpec",
     "Problem",
     "ProcessInfo",

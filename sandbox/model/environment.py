@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sandbox.model.page import PageStep
 from sandbox.model.terms import NOTHING, Depth, Isolation, ResetMethod, WindowPolicy
 
 
@@ -127,11 +128,12 @@ class DestructiveAction:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserAction:
     """What is done in a browser's first tab: it is led to `visit`, `script` (the body of an async function) runs there as after a
-    click, then `calls` of the DevTools protocol are made."""
+    click, then `calls` of the DevTools protocol are made. Or `steps` are taken there, as a session's holder takes them."""
 
     visit: str = ""
     script: str = ""
     calls: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    steps: tuple[PageStep, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,15 +9,16 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from sandbox.actions import ActionKind
 from sandbox.aio import in_thread
-from sandbox.errors import EnvironmentInvalid, InstanceLost, LimitReached, RuntimeUnavailable, SessionExpired, StaleGeneration
-from sandbox.model import ExecResult, Lease, Score, Snapshot, SnapshotId, TrajectoryId
-from sandbox.pages import Pages, is_browser
+from sandbox.errors import EnvironmentInvalid, InstanceLost, LimitReached, SessionExpired, StaleGeneration
+from sandbox.model import ExecResult, Lease, PageAction, PageDo, PageResult, Score, Snapshot, SnapshotId, TrajectoryId
+from sandbox.pages import Pages, browser_of
 from sandbox.pool.members import Namespace, Ports
 from sandbox.ports import Instance
 
@@ -147,21 +148,24 @@ class Session:
                 await instance.write_file(path, data, mode=mode)
 
     async def page(self, resource: str | None = None) -> Any:
-        """Return a Playwright page: the first tab of the environment's browser (of `resource`, where it has several)."""
-        async with self._acting("page"):
-            address = self._browser(resource)
+        """Return a Playwright page: the first tab of the environment's browser (of `resource`, where it has several). What is done
+        with it is not recorded, as `browse` is."""
+        async with self._acting("page") as instance:
+            _, address = browser_of(instance, self.namespace.environment.spec, resource)
             self._notes.gave(ActionKind.PAGE, resource or "")
             return await self._host.pages.page(self.lease.id, address)
 
-    def _browser(self, resource: str | None) -> str:
-        names = [resource] if resource else [r.name for r in self.namespace.environment.spec.resources]
-        found = next((a for n in names if is_browser(a := self._instance.endpoint(n))), None)
-        if found is None:
-            what = f"resource {resource} is no browser" if resource else "it has no browser resource"
-            raise RuntimeUnavailable(
-                f"no page in environment {self.environment}: {what}", fix="use an environment with a `browser` resource"
-            )
-        return found
+    async def browse(self, action: PageAction) -> PageResult:
+        """Do one thing on that tab. What the page refuses is a result, not an error."""
+        async with self._acting("browse") as instance:
+            name, address = browser_of(instance, self.namespace.environment.spec, action.resource or None)
+            if action.do is PageDo.LOOK:
+                return await self._host.pages.act(self.lease.id, address, action)
+            sent: dict[str, Any] = {"page": replace(action, data=b"", resource=name), "data": action.data, "resource": name}
+            with self._notes.doing(ActionKind.BROWSE, **sent) as noted:
+                result = await self._host.pages.act(self.lease.id, address, action)
+                noted.exit_code = 0 if result.ok else 1
+                return result
 
     async def snapshot(self) -> Snapshot:
         """Save the state as it is. Resources are stopped cleanly and started again: connections are lost."""
@@ -253,7 +257,7 @@ class Session:
             )
         if self.lost is not None:
             raise self.lost
-        if self._using_all.locked() and action in ("run", "read_file", "write_file"):
+        if self._using_all.locked() and action in ("run", "read_file", "write_file", "browse"):
             raise LimitReached(
                 f"{action}: a snapshot() or score() of this session is running", fix="wait for it: it stops the agent's processes"
             )

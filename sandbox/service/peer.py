@@ -13,7 +13,9 @@ from sandbox.pool import Pool, Session
 
 log = logging.getLogger(__name__)
 CALLS = 256  # of one client at once; more wait in its socket
-ACTIONS = frozenset({"run", "given", "read_file", "write_file", "snapshot", "fork", "score", "heartbeat", "memory_peak", "release"})
+ACTIONS = frozenset(
+    {"run", "given", "read_file", "write_file", "browse", "snapshot", "fork", "score", "heartbeat", "memory_peak", "release"}
+)
 QUESTIONS = frozenset(
     {
         "clearance",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sandbox.actions import ActionKind, ActionLog, RecordedAction, open_actions, read
 from sandbox.actions.action import LARGEST, decode, encode
 from sandbox.actions.log import segments
-from sandbox.model import ExecResult, TrajectoryId
+from sandbox.model import ExecResult, PageAction, PageDo, TrajectoryId
 
 A, B = TrajectoryId("t-a"), TrajectoryId("t-b")
 
@@ -171,6 +171,20 @@ def test_every_command_comes_back_as_it_was(argv: list[str], stdin: bytes, env: 
     assert line.count(b"\n") == 1
     assert line.startswith(b'{"t":"t-x"')
     assert decode(json.loads(line)) == action
+
+
+@given(
+    do=st.sampled_from(PageDo),
+    at=st.text(st.characters(exclude_categories=()), max_size=8),
+    text=st.text(max_size=8),
+    data=st.binary(max_size=64),
+)
+def test_what_was_done_on_a_page_comes_back_as_it_was(do: PageDo, at: str, text: str, data: bytes) -> None:
+    page = PageAction(do=do, at=at, text=text, resource="web")
+    action = RecordedAction(number=7, kind=ActionKind.BROWSE, page=page, data=data, resource="web", exit_code=1)
+
+    assert decode(json.loads(encode("t-x", action))) == action
+    assert action.obstacle == ""
 
 
 async def test_what_is_missing_is_said(tmp_path: Path) -> None:

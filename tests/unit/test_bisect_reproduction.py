@@ -20,6 +20,7 @@ from envs.bisect import reproduction
 from envs.bisect.reproduction import Entry
 from sandbox.actions import ActionKind, RecordedAction
 from sandbox.errors import EnvironmentInvalid
+from sandbox.model import PageAction, PageDo, PageStep
 
 TELL = "import json,os,sys;print(json.dumps([sys.argv[1:],os.environ.get('V'),os.getcwd(),sys.stdin.buffer.read().hex()]))"
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
@@ -31,6 +32,12 @@ def run(*argv: str, **more: Any) -> RecordedAction:
 
 def write(path: str, data: bytes, mode: int = 0o644) -> RecordedAction:
     return RecordedAction(number=1, kind=ActionKind.WRITE_FILE, path=path, data=data, mode=mode)
+
+
+def browse(do: PageDo, at: str, text: str = "", data: bytes = b"", *, ok: bool = True, resource: str = "web") -> RecordedAction:
+    page = PageAction(do=do, at=at, text=text, resource=resource)
+    code = 0 if ok else 1
+    return RecordedAction(number=2, kind=ActionKind.BROWSE, page=page, data=data, resource=resource, exit_code=code)
 
 
 def entry(*actions: RecordedAction, field: str = "db/rows of Öl") -> Entry:
@@ -76,6 +83,39 @@ def test_what_was_cut_short_is_cut_short_again(tmp_path: Path) -> None:
         subprocess.run(entry(*actions).action.argv, check=True, timeout=60, stdout=subprocess.DEVNULL)
         assert (tmp_path / "a").read_text() == "a\n"
         (tmp_path / "a").unlink()
+
+
+@given(at=words.filter(bool), text=st.text(max_size=20), data=words, ok=st.booleans())
+def test_what_was_done_on_a_page_becomes_steps(at: str, text: str, data: str, ok: bool) -> None:
+    done = [
+        browse(PageDo.GOTO, "http://portal/"),
+        browse(PageDo.FILL, at, text, ok=ok),
+        browse(PageDo.CLICK, at),
+        browse(PageDo.UPLOAD, at, "a b.txt", data.encode()),
+    ]
+
+    action = entry(*done).action
+
+    assert action.resource == "web"
+    assert action.browser is not None
+    assert action.browser.steps == tuple(
+        PageStep(action=PageAction(do=a.page.do, at=a.page.at, text=a.page.text, data=a.data), may_fail=not ok and n == 1)
+        for n, a in enumerate(done)
+        if a.page is not None
+    )
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        [run("a"), browse(PageDo.CLICK, "b")],
+        [browse(PageDo.CLICK, "b"), browse(PageDo.CLICK, "b", resource="other")],
+        [browse(PageDo.UPLOAD, "b", "c", b"\xff")],
+        [browse(PageDo.FILL, "b", "\udc80")],
+    ],
+)
+def test_commands_with_a_page_two_browsers_or_what_is_no_text_are_no_entry(actions: list[RecordedAction]) -> None:
+    assert reproduction.entry(actions, fields=["a/b"], about={}, comment=[]) is None
 
 
 @settings(max_examples=25, deadline=None)

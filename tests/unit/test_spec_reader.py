@@ -73,6 +73,7 @@ def test_every_section_is_lowered(base: Path) -> None:
     assert spec.env == {"LANG": "C"}
 
 
+STEPS = '[[destructive]]\nname = "d"\nresource = "data"\nsteps = [{}]\n'
 CASES = {
     "typo at the top": ('nmae = "x"\n' + GOOD, 'environment.toml:1: nmae: unknown key; did you mean "name"?'),
     "typo in a table": (GOOD + '[reset]\nmetod = "hook"\n', 'environment.toml:8: reset.metod: unknown key; did you mean "method"?'),
@@ -192,7 +193,32 @@ CASES = {
     ),
     "destructive action with two bodies": (
         GOOD + '[[destructive]]\nname = "d"\nrun = "x"\nargv = ["x"]\n',
-        'environment.toml:7: destructive[0]: "d" must have exactly one of run, argv, sql, script (has run, argv)',
+        'environment.toml:7: destructive[0]: "d" must have exactly one of run, argv, sql, script, steps (has run, argv)',
+    ),
+    "step that does two things": (
+        GOOD + STEPS.format('{ goto = "http://a/", click = "b" }'),
+        "environment.toml:10: destructive[0].steps[0]: must have exactly one of goto, click, fill, select, upload"
+        " (has goto, click)",
+    ),
+    "step that types nowhere": (
+        GOOD + STEPS.format('{ click = "a" }, { goto = "http://a/", text = "b" }'),
+        "environment.toml:10: destructive[0].steps[1].text: goes with `fill`, `select` and `upload` only",
+    ),
+    "upload without a name": (
+        GOOD + STEPS.format('{ upload = "#f", text = "b" }'),
+        "environment.toml:10: destructive[0].steps[0]: needs `file`, the name of what is uploaded",
+    ),
+    "file where nothing is uploaded": (
+        GOOD + STEPS.format('{ fill = "#f", file = "b" }'),
+        "environment.toml:10: destructive[0].steps[0]: `file` goes with `upload` only",
+    ),
+    "steps and a script": (
+        GOOD + STEPS.format('{ click = "a" }') + 'script = "x"\n',
+        'environment.toml:7: destructive[0]: "d" must have exactly one of run, argv, sql, script, steps (has script, steps)',
+    ),
+    "steps in a directory": (
+        GOOD + STEPS.format('{ click = "a" }'),
+        'environment.toml:9: destructive[0].resource: `steps` needs a browser resource, "data" is files',
     ),
     "sql for a directory": (
         GOOD + '[[destructive]]\nname = "d"\nresource = "data"\nsql = ["select 1"]\n',

@@ -12,9 +12,10 @@ from rollout.engines.scripts import KINDS, kind_of, play
 from rollout.policies.calls import parse
 from rollout.policies.policy import Calls, Final, Malformed
 from rollout.tools import tools_for
+from rollout.tools.browser import Click, Fill, Upload
 from rollout.tools.files import EditFile, ReadFile, WriteFile
 from rollout.tools.shell import Shell, Sql
-from sandbox.model import EnvironmentSpec, ExecResult, ResourceSpec
+from sandbox.model import EnvironmentSpec, ExecResult, PageAction, PageDo, PageResult, ResourceSpec
 
 
 class Files:
@@ -24,6 +25,7 @@ class Files:
         self.files = {f"/{name}": text.encode() for name, text in files.items()}
         self.result = ExecResult(exit_code=0, stdout=b"", stderr=b"")
         self.asked: tuple[list[str], bytes] = ([], b"")
+        self.done: list[PageAction] = []
 
     async def run(
         self,
@@ -46,8 +48,9 @@ class Files:
     async def write_file(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         self.files[path] = data
 
-    async def page(self) -> Any:
-        raise NotImplementedError
+    async def browse(self, action: PageAction) -> PageResult:
+        self.done.append(action)
+        return PageResult(text=action.line, ok=action.do is not PageDo.CLICK)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +93,17 @@ async def test_files_are_read_written_and_edited() -> None:
         assert (seen.ok, f"{times} times" in seen.text) == (False, True)
     assert (await WriteFile().act(session, {"path": "/b", "text": "é"})).ok
     assert session.files["/b"] == "é".encode()
+
+
+async def test_what_is_done_on_a_page_goes_through_the_session() -> None:
+    session = Files(note="four")
+
+    assert (await Fill().act(session, {"selector": "#q", "text": "tea"})).text == "fill #q: tea"
+    assert not (await Click().act(session, {"selector": "#go"})).ok
+    assert (await Upload().act(session, {"selector": "#f", "path": "/note"})).ok
+    assert not (await Upload().act(session, {"selector": "#f", "path": "/none"})).ok
+    assert session.done[-1] == PageAction(do=PageDo.UPLOAD, at="#f", text="note", data=b"four")
+    assert len(session.done) == 3
 
 
 @pytest.mark.parametrize(
