@@ -8,7 +8,8 @@ from types import CodeType
 from typing import Protocol, runtime_checkable
 
 from probes.canonical import digest_of
-from sandbox.model import Depth
+from probes.compare import strip
+from sandbox.model import Depth, VolatileField
 from sandbox.ports import SharedSubject, Sharing, Subject
 
 
@@ -25,14 +26,16 @@ class Findings:
 class ProbeContext:
     """What a probe is handed for one reading.
 
-    `depth` says how much to read. `baseline` holds the fields of the baseline (None while one is recorded), so that a probe can
-    wait for a server that is still coming up, and need not read again what the storage vouches for. `backends` collects the
-    process ids of the database sessions that the probes of this check hold, so that none mistakes another for an intruder.
+    `depth` says how much to read. `baseline` holds the fields of the baseline without what is `volatile` (None while the first
+    reading of one is made), so that a probe can wait for a server that is still coming up, and need not read again what the storage
+    vouches for. `backends` collects the process ids of the database sessions that the probes of this check hold, so that none
+    mistakes another for an intruder.
     """
 
     subject: Subject
     depth: Depth = Depth.DEEP
     baseline: Mapping[str, str] | None = None
+    volatile: tuple[VolatileField, ...] = ()
     backends: set[int] = field(default_factory=set)
     limit_s: float = 30.0
 
@@ -43,6 +46,10 @@ class ProbeContext:
     @property
     def deep(self) -> bool:
         return self.depth is Depth.DEEP
+
+    def compared(self, probe: str, fields: Mapping[str, str]) -> Mapping[str, str]:
+        """Leave out what is declared volatile, as `baseline` does."""
+        return strip(probe, fields, self.volatile)
 
     @property
     def sharing(self) -> Sharing | None:

@@ -21,8 +21,9 @@ from sandbox.ports import Listener
 _BACKEND = re.compile(
     r"^(postgres: (?:[^ ]+: )?)(?!.*\b(?:writer|checkpointer|launcher|worker|logger|archiver|receiver|summarizer|sender)\b).+$"
 )
-SETTLE_S = 1.0
-CALM_S = 0.06
+SETTLE_S, CALM_S = 1.0, 0.06
+# A program of any image goes on starting for a while after what its author calls ready: workers, a second socket.
+STARTING_S, STARTED_S = 10.0, 1.0
 
 
 class ProcessOptions(Options):
@@ -59,9 +60,17 @@ class ProcessProbe:
         """Read until it is as the baseline says, for a process that is just going or coming is given a moment; with none, until
         it has stood still."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + min(SETTLE_S, context.limit_s / 2)
+        starting = not context.in_place and any(r.kind == "container" for r in context.subject.environment.resources)
+        settle, calm = (STARTING_S, STARTED_S) if starting else (SETTLE_S, CALM_S)
+        end = loop.time() + min(settle, context.limit_s / 2)
         last, since, pause = await self._now(context), loop.time(), 0.002
-        while loop.time() < end and (last != context.baseline if context.baseline is not None else loop.time() - since < CALM_S):
+
+        def settled() -> bool:
+            if context.baseline is None:
+                return loop.time() - since >= calm
+            return context.compared(self.name, last) == context.baseline
+
+        while loop.time() < end and not settled():
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, 0.05)
             now = await self._now(context)

@@ -60,7 +60,9 @@ class ProbeVerifier:
         return self._probes
 
     async def record(self, subjects: Sequence[Subject], rebuilt: Subject | None, *, key: str) -> Baseline:
-        clones = [await self.read(subject) for subject in subjects]
+        clones: list[Mapping[str, Mapping[str, str]]] = []
+        for subject in subjects:
+            clones.append(await self.read(subject, like=clones[0] if clones else None))
         drift = await self.read(rebuilt) if rebuilt is not None else None
         due = self._due(subjects[0]) if subjects else self._probes
         return settle(due, clones, drift, key=key, volatile=self._volatile, recorded=self._clock.now())
@@ -68,7 +70,7 @@ class ProbeVerifier:
     async def check(self, subject: Subject, baseline: Baseline, depth: Depth) -> Verdict:
         began = self._clock.monotonic()
         mismatches, problems = _identity(subject)
-        reads = await self._read(subject, depth, baseline)
+        reads = await self._read(subject, depth, partial(fields_of, baseline))
         fields = 0
         if not reads:
             problems.append(Problem(probe="verifier", reason=f"no probe reads anything at depth {depth}"))
@@ -123,9 +125,11 @@ class ProbeVerifier:
         whole = sharing is not None and sharing.own is None
         return tuple(p for p in self._probes if not whole or isinstance(p, SharedProbe))
 
-    async def read(self, subject: Subject) -> dict[str, Mapping[str, str]]:
-        """Return all that the probes read of a fresh instance, by probe. Raises BaselineUnstable naming those that cannot read."""
-        reads = await self._read(subject, Depth.DEEP, None)
+    async def read(self, subject: Subject, *, like: Mapping[str, Mapping[str, str]] | None = None) -> dict[str, Mapping[str, str]]:
+        """Return all that the probes read of a fresh instance, by probe. One that is starting is given the moment that a check
+        gives it to become as the other was, `like`. Raises BaselineUnstable naming those that cannot read."""
+        expected = {name: strip(name, fields, self._volatile) for name, fields in (like or {}).items()}
+        reads = await self._read(subject, Depth.DEEP, expected.get)
         broken = tuple(f"{r.probe.name}: {reason}" for r in reads for reason in r.findings.problems)
         if broken:
             raise BaselineUnstable(
@@ -135,7 +139,7 @@ class ProbeVerifier:
             )
         return {r.probe.name: r.findings.fields for r in reads}
 
-    async def _read(self, subject: Subject, depth: Depth, baseline: Baseline | None) -> list[_Read]:
+    async def _read(self, subject: Subject, depth: Depth, expected: Callable[[str], Mapping[str, str] | None]) -> list[_Read]:
         """Run every probe: those that must be alone first, one after another, then the others side by side."""
         backends: set[int] = set()
         results: dict[str, Findings] = {}
@@ -146,7 +150,8 @@ class ProbeVerifier:
                 context = ProbeContext(
                     subject=subject,
                     depth=depth,
-                    baseline=fields_of(baseline, probe.name) if baseline is not None else None,
+                    baseline=expected(probe.name),
+                    volatile=self._volatile,
                     backends=backends,
                     limit_s=self._policy.probe_limit_s,
                 )

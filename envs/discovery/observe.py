@@ -26,7 +26,9 @@ LATER_S = 20.0
 class Reads(Protocol):
     """A verifier that can be asked what its probes read."""
 
-    async def read(self, subject: Subject) -> Mapping[str, Mapping[str, str]]: ...
+    async def read(
+        self, subject: Subject, *, like: Mapping[str, Mapping[str, str]] | None = None
+    ) -> Mapping[str, Mapping[str, str]]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +82,11 @@ async def observe(
 
         async def read(instance: Instance) -> Fields:
             async with asyncio.timeout(limits.check_s):
-                return await reads.read(instance.subject())
+                return await reads.read(instance.subject(), like=readings[0].fields if readings else None)
 
+        readings: list[Reading] = []
         say("building twice")
         golden, second = await built(), await built()
-        readings: list[Reading] = []
         found = Known()
         for number in range(1, instances + 1):
             say(f"fresh instance {number} of {instances}")

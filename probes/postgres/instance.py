@@ -138,7 +138,10 @@ async def read_names(connection: psycopg.AsyncConnection[Any]) -> dict[str, str]
 
 
 async def read_running(
-    connection: psycopg.AsyncConnection[Any], context: ProbeContext, shown: Callable[[Mapping[str, str]], dict[str, str]] = dict
+    connection: psycopg.AsyncConnection[Any],
+    context: ProbeContext,
+    probe: str,
+    shown: Callable[[Mapping[str, str]], dict[str, str]] = dict,
 ) -> dict[str, str]:
     """Read sessions, background processes and locks. A backend that is just going, or a background process that is just coming,
     is given a moment: until the reading is as the baseline says, or (where none is) until it has stood still. `shown` keeps what is
@@ -148,7 +151,7 @@ async def read_running(
     wanted = None if context.baseline is None else _running(context.baseline)
     last, since = shown(await _running_now(connection, context)), loop.time()
     pause = 0.002
-    while loop.time() < end and (last != wanted if wanted is not None else loop.time() - since < CALM_S):
+    while loop.time() < end and (context.compared(probe, last) != wanted if wanted is not None else loop.time() - since < CALM_S):
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, 0.03)
         now = shown(await _running_now(connection, context))

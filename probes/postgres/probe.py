@@ -62,7 +62,7 @@ class PostgresProbe:
         tree = context.subject.tree(self.resource, self.options.state)
         fields = await read_in_thread(datadir.read_configuration, tree)
         async with anywhere(context, self.resource) as connection:
-            fields |= await read_running(connection, context)
+            fields |= await read_running(connection, context, self.name)
             fields |= await read_names(connection)
             databases = await (await connection.execute(LISTED)).fetchall()
         if not context.thorough:

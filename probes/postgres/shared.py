@@ -30,7 +30,7 @@ async def read(probe: PostgresProbe, context: ProbeContext, sharing: Sharing) ->
     tree = context.subject.tree(probe.resource, probe.options.state)
     fields = await read_in_thread(datadir.read_configuration, tree)
     async with anywhere(context, probe.resource) as connection:
-        running = await read_running(connection, context, lambda found: Scope.of(sharing, before).fields(found))
+        running = await read_running(connection, context, probe.name, lambda found: Scope.of(sharing, before).fields(found))
         names = await read_names(connection)
         if sharing.own is not None:
             async with session(context, probe.resource) as own:

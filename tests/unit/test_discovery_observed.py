@@ -22,7 +22,9 @@ class Reader(ScriptedVerifier):
         super().__init__()
         self._broken = broken
 
-    async def read(self, subject: Subject) -> Mapping[str, Mapping[str, str]]:
+    async def read(
+        self, subject: Subject, *, like: Mapping[str, Mapping[str, str]] | None = None
+    ) -> Mapping[str, Mapping[str, str]]:
         if self._broken:
             raise OSError("it cannot be read")
         return {"memory": {entry.path: "1" for entry in subject.tree("state").walk()}}
