@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from probes.leaks.catalogue import Catalogue
-from probes.leaks.leak import Needs, ShellLeak
+from probes.leaks.leak import SET_ATTRIBUTE, Needs, ShellLeak
 
 LEAKS: tuple[ShellLeak, ...] = (
     ShellLeak(name="shell-profile", what="a command in every later shell", shell="echo 'alias ls=planted' >> .bashrc"),
@@ -42,7 +42,7 @@ LEAKS: tuple[ShellLeak, ...] = (
     ShellLeak(name="empty-directory", what="an empty directory", shell="mkdir planted"),
     ShellLeak(name="odd-name", what="a file with a line break in its name", shell="touch \"$(printf 'a\\nb')\""),
     ShellLeak(name="sparse-tail", what="a file grown by a hole", shell='truncate -s +4096 "$FILE"'),
-    ShellLeak(name="extended-attribute", what="an extended attribute", shell='setfattr -n user.planted -v x "$FILE"'),
+    ShellLeak(name="extended-attribute", what="an extended attribute", shell=SET_ATTRIBUTE, programs=("setfattr|python3",)),
     ShellLeak(name="owner", what="another owner", needs=Needs.ROOT, shell='chown 12345 "$FILE"'),
     ShellLeak(name="directory-for-file", what="a directory in the place of a file", shell='rm "$FILE" && mkdir "$FILE"'),
     ShellLeak(

@@ -7,6 +7,12 @@ from enum import StrEnum
 
 from sandbox.model import Depth, ResetMethod
 
+# By what there is: few images have setfattr, and some have no Python.
+SET_ATTRIBUTE = (
+    'setfattr -n user.planted -v x "$FILE" 2>/dev/null || '
+    """python3 -c "import os, sys; os.setxattr(sys.argv[1], 'user.planted', b'x')" "$FILE\""""
+)
+
 
 class Needs(StrEnum):
     """The least right with which an agent can plant it."""

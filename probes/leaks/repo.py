@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from probes.leaks.catalogue import Catalogue
-from probes.leaks.leak import Needs, ShellLeak
+from probes.leaks.leak import SET_ATTRIBUTE, Needs, ShellLeak
 from sandbox.model import ResetMethod
 
 WORKING_TREE = (
@@ -39,7 +39,7 @@ WORKING_TREE = (
         shell='touch -d 2001-01-01 "$FILE"',
         blind="times are never read: they prove nothing, and every copy would differ",
     ),
-    ShellLeak(name="extended-attribute", what="an extended attribute", shell='setfattr -n user.planted -v x "$FILE"'),
+    ShellLeak(name="extended-attribute", what="an extended attribute", shell=SET_ATTRIBUTE, programs=("setfattr|python3",)),
     ShellLeak(
         name="directory-replaced-by-link",
         what="a tracked directory that leads elsewhere",

@@ -119,11 +119,8 @@ async def test_every_planted_leak_is_seen(
     here = world(golden)
     verifier = verifier_for(kind)
     baselines = [await record(verifier, tree_subject, trees, golden) for trees in (PlainTree, lambda p: tracked_tree(p, golden))]
-    if "setfattr" in leak.shell and not shutil.which("setfattr"):
-        os.setxattr(here / ("package/m1.py" if kind == "repo" else "notes.txt"), "user.planted", b"x")
-    else:
-        names = {"FILE": "package/m1.py", "FOLDER": "package"} if kind == "repo" else {"FILE": "notes.txt", "FOLDER": "work"}
-        shell(leak.shell, here, OUTSIDE=str(tmp_path / "outside"), **names)
+    names = {"FILE": "package/m1.py", "FOLDER": "package"} if kind == "repo" else {"FILE": "notes.txt", "FOLDER": "work"}
+    shell(leak.shell, here, OUTSIDE=str(tmp_path / "outside"), **names)
 
     plain, tracked = baselines
     quick = await verifier.check(tree_subject(PlainTree(here), in_place=True), plain, Depth.QUICK)
