@@ -19,7 +19,7 @@ from sandbox.pool.members import StartState
 from sandbox.ports import Environment, Instance, Runtime
 
 Say = Callable[[str], None]
-SETTLED_S = 12.0  # by then a browser has on its disk what a page keeps; whoever was recorded took longer
+SETTLED_S = 12.0  # by then a browser has on its disk what a page keeps; whoever was recorded was slower than a replay
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,9 +65,7 @@ class Replayer:
         async with Trial.open(self._environment, self._runtime, await self._start(task)) as trial:
             self.account.namespaces += 1
             refused = await destructive.act(trial.instance, action)
-            if action.browser is not None:
-                await self._settle()
-            return refused, await self._reset(trial, action.name, sought, look=True)
+            return refused, await self._reset(trial, action.name, sought, look=True, browsed=action.browser is not None)
 
     async def _replay(self, plan: Plan, sought: Sought, *, every: bool) -> tuple[int, frozenset[str]] | None:
         """In one namespace; another one follows where the start state is another."""
@@ -85,7 +83,8 @@ class Replayer:
                     self._say(f"replaying trajectory {number + 1} of {len(plan)}: {segment.trajectory}")
                 look = every or number == len(plan) - 1
                 if await self._act(trial.instance, segment, whole=every):
-                    differs = await self._reset(trial, segment.trajectory, sought, look=look)
+                    browsed = any(action.page is not None for action in segment.actions)
+                    differs = await self._reset(trial, segment.trajectory, sought, look=look, browsed=browsed)
                 else:  # the instance was lost, which a pool restores
                     differs = frozenset()
                     await trial.renew()
@@ -97,16 +96,9 @@ class Replayer:
         """Do what was recorded, in its order; False where the instance was lost on the way. Where some of it is left out on purpose
         (not `whole`), it is no wonder that the rest goes otherwise."""
         try:
-            going = await self._act_all(instance, segment, whole=whole)
+            return await self._act_all(instance, segment, whole=whole)
         finally:
             await self._pages.forget(segment.trajectory)
-        if going and any(action.page is not None for action in segment.actions):
-            await self._settle()
-        return going
-
-    async def _settle(self) -> None:
-        if not self._environment.spec.reset.method.replaces:
-            await asyncio.sleep(SETTLED_S)
 
     async def _act_all(self, instance: Instance, segment: Segment, *, whole: bool) -> bool:
         for action in segment.actions:
@@ -153,7 +145,7 @@ class Replayer:
                 return f"it ended with {done.exit_code}, and with {action.exit_code} when it was recorded"
         return ""
 
-    async def _reset(self, trial: Trial, what: str, sought: Sought, *, look: bool) -> frozenset[str]:
+    async def _reset(self, trial: Trial, what: str, sought: Sought, *, look: bool, browsed: bool) -> frozenset[str]:
         self.account.resets += 1
         try:
             await trial.reset()
@@ -165,6 +157,13 @@ class Replayer:
             return frozenset()
         if not look:
             return frozenset()
+        differs = await self._look(trial, what, sought)
+        if not differs and browsed and not self._environment.spec.reset.method.replaces:
+            await asyncio.sleep(SETTLED_S)
+            differs = await self._look(trial, what, sought)
+        return differs
+
+    async def _look(self, trial: Trial, what: str, sought: Sought) -> frozenset[str]:
         verdict = await trial.look(quiesce=False)
         differs = sought.among(f"{m.probe}/{m.field}" for m in verdict.mismatches)
         if verdict.problems and not differs:  # no answer is not a no
