@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import termios
 
 ANSWER_LIMIT_S = 600.0
 
@@ -15,7 +16,10 @@ def somebody_is_there() -> bool:
 
 
 async def agreed(question: str, *, limit_s: float = ANSWER_LIMIT_S) -> bool:
-    """Ask on stderr; True for `y` or `yes`, False for anything else, the end of input, and no answer within the limit."""
+    """Ask on stderr; True for `y` or `yes`, False for anything else, the end of input, and no answer within the limit.
+
+    At a terminal only what is typed after the question is an answer to it.
+    """
     loop, source = asyncio.get_running_loop(), sys.stdin.fileno()
     answer: asyncio.Future[bytes] = loop.create_future()
 
@@ -23,6 +27,8 @@ async def agreed(question: str, *, limit_s: float = ANSWER_LIMIT_S) -> bool:
         loop.remove_reader(source)
         answer.set_result(os.read(source, 4096))
 
+    if os.isatty(source):
+        termios.tcflush(source, termios.TCIFLUSH)
     print(question, end=" ", file=sys.stderr, flush=True)
     loop.add_reader(source, read)
     try:

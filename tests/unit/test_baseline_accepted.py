@@ -153,18 +153,39 @@ ASK = (
 )
 
 
-@pytest.mark.parametrize(("said", "agreed"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("\x04", False)])
-def test_a_person_is_asked_on_the_terminal(said: str, agreed: bool) -> None:
+def asked(*, before: str, after: str) -> tuple[str, str]:
+    """What is typed at a terminal before the question and after it; return the answer and what was said."""
     ours, theirs = pty.openpty()
     try:
-        os.write(ours, said.encode())
-        done = subprocess.run(
-            [sys.executable, "-c", ASK.format(limit=60)], stdin=theirs, capture_output=True, text=True, timeout=60, check=True
-        )
+        os.write(ours, before.encode())
+        command = [sys.executable, "-c", ASK.format(limit=60)]
+        with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            said = process.stderr.read(len("sure? "))
+            os.write(ours, after.encode())
+            said += process.stderr.read()
+            return process.stdout.read().decode().strip(), said.decode()
     finally:
         os.close(ours)
         os.close(theirs)
-    assert (done.stdout.strip(), done.stderr) == (str(agreed), "sure? ")
+
+
+@pytest.mark.parametrize(("said", "agreed"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("\x04", False)])
+def test_a_person_is_asked_on_the_terminal(said: str, agreed: bool) -> None:
+    assert asked(before="", after=said) == (str(agreed), "sure? ")
+
+
+@pytest.mark.parametrize("early", ["y\n", "y", "y\ny\n"])
+def test_what_was_typed_before_the_question_is_no_answer_to_it(early: str) -> None:
+    assert asked(before=early, after="n\n") == ("False", "sure? ")
+    assert asked(before="n\n", after="y\n") == ("True", "sure? ")
+
+
+def test_what_waits_in_a_pipe_is_an_answer() -> None:
+    piped = "import asyncio\nfrom sandbox.cli import asking\nprint(asyncio.run(asking.agreed('sure?', limit_s=60)))"
+    done = subprocess.run([sys.executable, "-c", piped], input="y\n", capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout.strip(), done.stderr) == ("True", "sure? ")
 
 
 def test_no_answer_in_time_is_no_yes_and_without_a_terminal_nobody_is_asked() -> None:
