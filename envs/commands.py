@@ -187,6 +187,9 @@ def check(
     score: Annotated[bool, Parameter(negative="", help="Also plant each leak of the catalogue alone: seen, and undone?")] = False,
     sample: Annotated[int, Parameter(validator=Number(gte=0), help="Plant only so many, drawn by the seed; 0: all.")] = 0,
     seed: Annotated[int, Parameter(help="Which ones --sample draws.")] = 0,
+    fail_under: Annotated[
+        float | None, Parameter(help="With --score or --sample: exit code 1 where less than this percentage of the leaks was seen.")
+    ] = None,
     html: Annotated[Path | None, Parameter(help="Also write what was found to this file, for people.")] = None,
     runtime: RuntimeName = None,
     home: Home = None,
@@ -194,9 +197,11 @@ def check(
 ) -> int:
     """Verify that the reset works: baseline, destructive trajectories, reset, compare field by field, repeat.
 
-    Exit code 1 when a field differs, or when the probes did not see what was destroyed.
+    Exit code 1 when a field differs, or when the probes did not see what was destroyed. Leaks that --score plants and the probes
+    miss change it only with --fail-under.
 
     Example: autoclave env check shop --method hook
+    Example: autoclave env check shop --score --fail-under 95
     """
     from envs import check as procedure
     from envs import page, views
@@ -207,6 +212,9 @@ def check(
     settings = load(home, runtime)
     if html is not None and not html.absolute().parent.is_dir():
         raise EnvironmentInvalid(f"--html {html}: there is no directory {html.absolute().parent}", fix="make it first")
+    scored = score or sample > 0
+    if fail_under is not None:
+        _require_percent(fail_under, scored=scored)
     found = _under(_open(environment, settings), method)
     progress = output.Progress()
 
@@ -216,7 +224,7 @@ def check(
         async with machinery(settings) as (runtime, ledger):
             await runtime.sweep()
             report = await procedure.check(
-                found, runtime, ledger, task=task or None, score=score or sample > 0, sample=sample, seed=seed, say=progress.say
+                found, runtime, ledger, task=task or None, score=scored, sample=sample, seed=seed, say=progress.say
             )
             return report, await kept(found, ledger)
 
@@ -224,7 +232,21 @@ def check(
     if html is not None:
         page.write(report, scores, at=SystemClock().now(), path=html)
     output.print_json(report.as_json()) if json else output.show(*views.report(report))
-    return 0 if report.verdict.value == "clean" else FINDING
+    code = 0 if report.verdict.value == "clean" else FINDING
+    planted = report.score
+    if fail_under is None or planted is None or not planted.under(fail_under):
+        return code
+    output.tell(f"the probes saw {planted.caught} of {planted.planted} planted leaks: less than --fail-under {fail_under:g} %")
+    return FINDING
+
+
+def _require_percent(fail_under: float, *, scored: bool) -> None:
+    from sandbox.errors import EnvironmentInvalid
+
+    if not scored:
+        raise EnvironmentInvalid("--fail-under means nothing without a score", fix="add --score, or --sample N")
+    if not 0 <= fail_under <= 100:
+        raise EnvironmentInvalid(f"--fail-under {fail_under:g} is no percentage", fix="give a number from 0 to 100")
 
 
 @app.command

@@ -117,6 +117,10 @@ class ProbeScore:
     def share(self) -> float:
         return self.caught / self.planted if self.planted else 0.0
 
+    def under(self, percent: float) -> bool:
+        """Fewer were seen than so many of a hundred; where none was planted, nothing says that any would be."""
+        return self.caught * 100 < percent * self.planted if self.planted else percent > 0
+
     def alone(self, probe: str) -> tuple[str, ...]:
         """The leaks that this probe saw and no other: what would be missed without it."""
         return tuple(o.name for o in self._visible if o.probes == (probe,))
