@@ -205,9 +205,10 @@ class _Round:
 
     async def _act(self, part: Sequence[DestructiveAction], *, control: bool) -> str | None:
         """Do what is destructive and look; return why the instance was lost, None when it lives."""
-        refused = [f"{a.name} ({why})" for a in part if (why := await destructive.act(self._trial.instance, a))]
-        if refused:
-            self.notes["trajectories"].append(f"not done: {', '.join(refused)}")
+        refused = {a.name: why for a in part if (why := await destructive.act(self._trial.instance, a))}
+        undone = ", ".join(f"{name} ({why})" for name, why in refused.items())
+        if undone:
+            self.notes["trajectories"].append(f"not done: {undone}")
         if not control:  # half of a part that had its control
             return None
         try:
@@ -218,8 +219,9 @@ class _Round:
             self.notes["trajectories"].append(f"blind: {', '.join(a.name for a in part)}")
         elif verdict.clean:
             self.ok["trajectories"] = False
-            names = ", ".join(a.name for a in part)
-            self._report.problems.append(f"positive control: without a reset, the probes saw nothing of {names}")
+            names = ", ".join(a.name for a in part if a.name not in refused and not (self._sighted and a.blind))
+            said = f"without a reset, the probes saw nothing of {names}" if names else f"nothing was destroyed: {undone}"
+            self._report.problems.append(f"positive control: {said}")
         else:
             self.notes["trajectories"].append(f"without a reset {len(verdict.mismatches)} fields differ")
         return None

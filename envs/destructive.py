@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import re
 from collections.abc import Sequence
 
 import psycopg
@@ -18,6 +19,8 @@ from sandbox.resources.at_rest import default_target
 from sandbox.resources.browser.cdp import Refused
 
 LIMIT_S = 30.0
+NO_ROW = ("UPDATE 0", "DELETE 0", "INSERT 0 0")  # as the server says it
+_WITH = re.compile(r"\bwith\b", re.IGNORECASE)
 
 
 def defaults(spec: EnvironmentSpec) -> tuple[DestructiveAction, ...]:
@@ -83,10 +86,10 @@ async def act(instance: Instance, action: DestructiveAction) -> str | None:
             return error.message.splitlines()[0][:120]
         return None
     try:
-        await _send(instance, action.resource, action)
+        changed = await _send(instance, action.resource, action)
     except psycopg.Error as error:
         return str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-    return None
+    return None if changed else "its statements changed no row"
 
 
 async def _take(address: str, steps: Sequence[PageStep]) -> str | None:
@@ -99,12 +102,20 @@ async def _take(address: str, steps: Sequence[PageStep]) -> str | None:
     return None
 
 
-async def _send(instance: Instance, resource: str, action: DestructiveAction) -> None:
-    """Send each statement on its own, as the agent or, through the superuser, as the role that the author named."""
+async def _send(instance: Instance, resource: str, action: DestructiveAction) -> bool:
+    """Send each statement on its own, as the agent or, through the superuser, as the role that the author named. Return False where
+    all of them are about rows, and none changed one."""
     address = instance.subject().endpoint(resource) if action.role else instance.endpoint(resource)
     async with await psycopg.AsyncConnection.connect(address, autocommit=True, connect_timeout=10) as connection:
         await connection.execute("set statement_timeout = '30s'")
         if action.role and action.role != "postgres":
             await connection.execute(sql.SQL("set session authorization {}").format(sql.Identifier(action.role)))
+        changed = False
         for statement in action.sql:
-            await connection.execute(statement.encode())
+            done = await connection.execute(statement.encode())
+            said = [done.statusmessage]
+            while done.nextset():
+                said.append(done.statusmessage)
+            # Of rows that a part under WITH changed, the server says nothing.
+            changed = changed or bool(_WITH.search(statement)) or not all(text in NO_ROW for text in said)
+        return changed

@@ -21,7 +21,6 @@ from sandbox.ports import Instance
 
 LIMIT_S = 60.0
 ENDING_S = 10.0
-_NOTHING = ("UPDATE 0", "DELETE 0", "INSERT 0 0")  # as the server says it: that would be planted and never seen
 _SIGNALLED = 128  # exit codes above it are of a command that a signal ended
 
 
@@ -58,7 +57,7 @@ async def _sql(instance: Instance, candidate: Candidate, leak: SqlLeak, held: As
     connection.add_notice_handler(lambda notice: skipped.extend(_skipped(notice)))
     for statement in leak.sql:
         done = await connection.execute(filled(statement, names).encode())
-        if done.statusmessage in _NOTHING:
+        if done.statusmessage in destructive.NO_ROW:  # that would be planted and never seen
             return f"it changes no row here: {filled(statement, names)}"[:160]
     if skipped:
         return skipped[0]

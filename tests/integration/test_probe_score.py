@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from envs import LoadedEnvironment, define, load, skeleton
-from envs.check import baseline
+from envs.check import baseline, check
 from envs.planting import ProbeScore, candidates, survey
+from envs.planting.candidates import own
 from envs.trial import Trial
-from sandbox.model import ResetMethod
+from sandbox.model import DestructiveAction, ResetMethod, VerdictStatus
 from sandbox.settings import Settings
 from sandbox.wiring import machinery
 
@@ -85,6 +86,49 @@ async def test_a_leak_in_rows_takes_those_that_are_there(
 
     assert (found.planted, found.missed, found.left) == (fitting, (), ()), found.as_json()
     assert all("changes no row" in o.refused for o in found.outcomes if o.refused)
+
+
+def statements(name: str, *sql: str, role: str = "") -> DestructiveAction:
+    return DestructiveAction(name=name, resource="db", role=role, sql=sql)
+
+
+@pytest.mark.postgres
+async def test_statements_of_the_authors_own_that_change_no_row_are_not_planted(
+    passable_dir: Path, settings: Settings, nothing_left: None
+) -> None:
+    """Nobody could see them. What is not about rows alone is taken to have done something."""
+    (passable_dir / "seed.sql").write_text(
+        "create table few (id int primary key, body text); alter table few owner to agent; insert into few values (1, 'a');"
+    )
+    tables = {"name": "desk", "version": "1", "resources": {"db": {"kind": "postgres", "database": "desk", "seed": ["seed.sql"]}}}
+    never = "update few set body = 'b' where id = 7"
+    idle = (
+        statements("update", never),
+        statements("all-of-them", never, "delete from few where id = 7", "insert into few select 7, 'x' where false"),
+        statements("in-one-text", f"{never}; delete from few where id = 7"),
+        statements("as-superuser", never, role="postgres"),
+    )
+    real = (
+        statements("one-of-them", never, "delete from few where id = 1"),
+        statements("last-of-one-text", f"{never}; insert into few values (8, 'x')"),
+        statements("and-a-table", never, "create table left_behind ()"),
+        statements("under-with", f"with gone as (delete from few returning id) {never}"),
+    )
+    environment = define(tables, passable_dir)
+    async with machinery(settings) as (runtime, ledger):
+        start = await baseline(environment, runtime, ledger)
+        async with Trial.open(environment, runtime, start) as trial:
+            found = await survey(trial, own((*idle, *real)), inapplicable={})
+        both = [{"name": a.name, "resource": "db", "sql": list(a.sql)} for a in (idle[0], real[0])]
+        written = define(tables | {"destructive": both}, passable_dir)
+        beside, alone = [await check(written, runtime, ledger, trajectories=count) for count in (1, 2)]
+
+    why = "its statements changed no row"
+    assert (found.planted, found.caught, found.missed) == (4, 4, ()), found.as_json()
+    assert {o.name: o.refused for o in found.outcomes if o.refused} == dict.fromkeys((a.name for a in idle), why)
+    assert (beside.verdict, alone.verdict) == (VerdictStatus.CLEAN, VerdictStatus.INCONCLUSIVE)
+    assert f"not done: update ({why})" in beside.steps[2].detail
+    assert set(alone.problems) == {f"positive control: nothing was destroyed: update ({why})"}
 
 
 @pytest.mark.postgres

@@ -90,6 +90,14 @@ async def test_probes_that_see_nothing_prove_nothing(tmp_path: Path) -> None:
     assert "not done: impossible (exit 127" in report.steps[2].detail
 
 
+async def test_what_was_not_done_is_not_what_the_probes_saw_nothing_of(tmp_path: Path) -> None:
+    beside = await run(tmp_path, environment(NOTHING_DONE, REFUSED), trajectories=1)
+    alone = await run(tmp_path, environment(REFUSED), trajectories=1)
+
+    assert set(beside.problems) == {"positive control: without a reset, the probes saw nothing of nothing"}
+    assert [p.startswith("positive control: nothing was destroyed: impossible (exit 127") for p in alone.problems] == [True, True]
+
+
 async def test_one_action_that_breaks_the_hook_does_not_hide_the_others(tmp_path: Path) -> None:
     made = environment(ORDERS, ALIAS, DEEP, method=ResetMethod.HOOK)
     faults = Faults()
