@@ -9,6 +9,7 @@ from probes.canonical import LISTING, bytes_digest, lines_of, listing
 from sandbox.model import Depth, Mismatch, VolatileField
 
 DepthOf = Callable[[str], Depth | None]
+_NAMED = 10  # entries of a listing that came or went as a whole
 
 
 def compare(
@@ -38,7 +39,7 @@ def _differences(name: str, before: str | None, after: str | None) -> Iterable[t
     if not name.endswith(LISTING):
         yield name, before, after
         return
-    if before is None or after is None:  # a whole directory came or went: one line says so
+    if before is None or after is None:  # a whole directory came or went: one difference says so, and what is in it
         yield name, _summary(before), _summary(after)
         return
     left, right = lines_of(before), lines_of(after)
@@ -52,7 +53,10 @@ def _differences(name: str, before: str | None, after: str | None) -> Iterable[t
 def _summary(text: str | None) -> str | None:
     if text is None:
         return None
-    return f"{len(lines_of(text))} entries, {bytes_digest(text.encode('utf-8', 'surrogateescape'))}"
+    names = sorted(lines_of(text))
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    named = f" ({', '.join(names[:_NAMED])}{more})" if names else ""
+    return f"{len(names)} entries{named}, {bytes_digest(text.encode('utf-8', 'surrogateescape'))}"
 
 
 def is_volatile(probe: str, field: str, volatile: Iterable[VolatileField]) -> bool:

@@ -68,6 +68,29 @@ def test_a_directory_that_went_is_one_mismatch_and_not_one_for_each_file() -> No
     assert str(found.expected).startswith("2 entries")
 
 
+def test_a_listing_that_only_one_side_has_is_one_mismatch_that_names_its_entries() -> None:
+    few, many = listing({"b": "row", "a": "row"}), listing({f"{n:03}": "row" for n in range(40)})
+
+    (came,) = compare("p", {}, {"History urls/": few}, depth_of=quick)
+    (went,) = compare("p", {"History urls/": few}, {}, depth_of=quick)
+    (more,) = compare("p", {}, {"History urls/": many}, depth_of=quick)
+
+    assert (came.field, came.expected, came.actual) == ("History urls/", None, f"2 entries (a, b), {bytes_digest(few.encode())}")
+    assert (went.expected, went.actual) == (came.actual, None)
+    named = ", ".join(f"{n:03}" for n in range(10))
+    assert more.actual == f"40 entries ({named} and 30 more), {bytes_digest(many.encode())}"
+
+
+def test_the_names_of_a_listing_are_bounded_whatever_they_are() -> None:
+    text = listing({name_of(f"{n}\n" * 5000): "row" for n in range(40)})
+
+    (found,) = compare("p", {}, {"History urls/": text}, depth_of=quick)
+
+    assert found.actual is not None
+    assert "\n" not in found.actual
+    assert len(found.actual) < 4_000
+
+
 def test_an_empty_directory_is_not_an_absent_one() -> None:
     assert len(compare("p", {"src/": ""}, {}, depth_of=quick)) == 1
     assert len(compare("p", {}, {"src/": ""}, depth_of=quick)) == 1
