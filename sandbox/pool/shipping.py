@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sandbox.errors import NotCleared, RecordMissing
@@ -69,10 +69,14 @@ class Shipping:
                     await changed.wait()
         except TimeoutError:
             now = await self._ledger.clearances(wanted)
-            raise NotCleared(
-                f"not every trajectory was decided within {timeout:g} s",
-                clearances={t: _say(c) for t, c in now.items()},
-                fix="wait longer, or look at `autoclave why TRAJECTORY`",
+            short = (c for c in now.values() if c.state not in DECIDED and not c.ships_at(self._depth(c, depth)))
+            raise self._explained(
+                NotCleared(
+                    f"not every trajectory was decided within {timeout:g} s",
+                    clearances={t: _say(c) for t, c in now.items()},
+                    fix="wait longer, or look at `autoclave why TRAJECTORY`",
+                ),
+                short,
             ) from None
         finally:
             unsubscribe()
@@ -82,9 +86,13 @@ class Shipping:
     ) -> Mapping[str, Any]:
         """Record a batch of cleared trajectories, in one transaction, before it is delivered; else raise NotCleared."""
         wanted = list(trajectories)
-        unknown = {c.environment for c in (await self._ledger.clearances(wanted)).values()} - self._required.keys()
+        found = await self._ledger.clearances(wanted)
+        unknown = {c.environment for c in found.values()} - self._required.keys()
         required = {**self._required, **dict.fromkeys(unknown, Depth.DEEP)}  # an environment we do not know: the strictest
-        return await self._ledger.ship(BatchId(batch), wanted, policy_version=policy_version, required=required, mode=mode)
+        try:
+            return await self._ledger.ship(BatchId(batch), wanted, policy_version=policy_version, required=required, mode=mode)
+        except NotCleared as error:
+            raise self._explained(error, (c for t, c in found.items() if t in error.clearances)) from None
 
     async def record_update(self, update: str, *, batches: Sequence[str], checkpoint: str | None = None) -> None:
         """Say which batches an update was made of, and the checkpoint it went into, so that a recall can name them."""
@@ -103,6 +111,21 @@ class Shipping:
         self, trajectories: Sequence[TrajectoryId], state: ClearanceState, *, by: str, note: str
     ) -> Sequence[Clearance]:
         return await self._ledger.set_aside(list(trajectories), state, by=by, note=note)
+
+    def _explained(self, error: NotCleared, refused: Iterable[Clearance]) -> NotCleared:
+        """Say of which of them no check can come here: those of a version that this pool does not keep, after a restart say."""
+        undecided = [c for c in refused if c.state not in DECIDED and not c.ships_at(Depth.DEEP)]
+        stuck = [c for c in undecided if c.environment not in self._required]
+        if not stuck:
+            return error
+        names, versions = ", ".join(c.trajectory for c in stuck), ", ".join(sorted({c.environment[:12] for c in stuck}))
+        return NotCleared(
+            f"{error.message}. This pool does not keep the version ({versions}) that {names} acted in: it makes no check of it, and"
+            " as it does not know what that version requires, only deep will do",
+            clearances=error.clearances,
+            fix="ship them from a pool that was opened with that version (its directory as it was; it may roll afterwards),"
+            " or leave them out",
+        )
 
     def _depth(self, clearance: Clearance, asked: Depth | None) -> Depth:
         return asked or self._required.get(clearance.environment, Depth.DEEP)

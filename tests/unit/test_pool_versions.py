@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sandbox.aio import poll
-from sandbox.errors import EnvironmentInvalid, PoolBroken, PoolBusy, SealBroken
+from sandbox.errors import EnvironmentInvalid, LedgerConflict, NotCleared, PoolBroken, PoolBusy, SealBroken
 from sandbox.lifecycle import State
-from sandbox.model import ClearanceState, Isolation, TaskSpec
+from sandbox.model import CheckPolicy, ClearanceState, Depth, Isolation, TaskSpec
 from sandbox.testing import memory_environment
 
 
@@ -322,3 +322,58 @@ async def test_versions_roll_under_eight_sessions(bench: Any, seed: int) -> None
         assert digests[namespace.environment] == text, "judged on another version's namespace"
     async with pool.session("memory", wait=30) as session:
         assert (await session.run(["get", "orders"])).text == "4"
+
+
+async def test_what_a_version_of_before_the_restart_was_cleared_at_is_refused_with_what_to_do(bench: Any) -> None:
+    """Its required depth is known where it is kept: elsewhere the deepest is taken, and no check of it can come any more."""
+    one, two = version(1, check=CheckPolicy(required_depth=Depth.QUICK)), version(2)
+    pool = await bench.open(one, size=1)
+    async with pool.session("memory", wait=5) as session:
+        pass
+    name = session.trajectory_id
+    assert (await pool.cleared([name], timeout=5))[name].depth is Depth.QUICK
+    await bench.quiet()
+    await bench.crash()
+
+    pool = await bench.open(two, size=1)
+    for refused in (pool.ship("batch-1", [name], policy_version="p"), pool.cleared([name], timeout=0.05)):
+        with pytest.raises(NotCleared) as caught:
+            await refused
+        assert f"does not keep the version ({one.spec.digest[:12]}) that {name} acted in" in caught.value.message
+        assert "a pool that was opened with that version" in caught.value.fix
+        assert "cleared" in caught.value.clearances[name]
+        assert "quick" in caught.value.clearances[name]
+    for decide in (pool.release, pool.discard):
+        with pytest.raises(LedgerConflict, match="only quarantined trajectories"):
+            await decide([name], by="somebody", note="it is as good as it was")
+    await bench.close()
+
+    pool = await bench.open(one, size=1)
+    await pool.roll(two)
+    assert (await pool.cleared([name], timeout=5))[name].depth is Depth.QUICK
+    assert (await pool.ship("batch-1", [name], policy_version="p"))["clearances"][name]["required"] == "quick"
+
+
+async def test_one_of_another_version_that_is_cleared_deep_ships_once_and_its_second_batch_is_no_matter_of_versions(
+    bench: Any,
+) -> None:
+    pool = await bench.open(version(1, check=CheckPolicy(deep_every=1)), size=1)
+    async with pool.session("memory", wait=5) as session:
+        pass
+    name = session.trajectory_id
+    await pool.cleared([name], timeout=5, depth=Depth.DEEP)
+    await bench.close()
+
+    pool = await bench.open(version(2), size=1)
+    await pool.ship("batch-1", [name], policy_version="p")
+    with pytest.raises(NotCleared, match="in batch batch-1 already") as refused:
+        await pool.ship("batch-2", [name], policy_version="p")
+    assert "version" not in refused.value.message
+
+
+async def test_a_refusal_that_is_not_for_its_version_says_nothing_of_versions(bench: Any) -> None:
+    pool = await bench.open(version(1, check=CheckPolicy(required_depth=Depth.DEEP, deep_every=100)), size=1)
+    async with pool.session("memory", wait=5) as session:
+        with pytest.raises(NotCleared) as refused:
+            await pool.ship("batch-1", [session.trajectory_id], policy_version="p")
+    assert "version" not in refused.value.message
