@@ -84,17 +84,19 @@ class Trial:
             subject = cast("Subject", _InPlace(self.instance.subject()))
             return await self._environment.verifier.check(subject, self._start.baseline, depth)
 
-    async def reset(self) -> None:
+    async def reset(self, method: ResetMethod | None = None) -> None:
+        """By the environment's own method, or by another one."""
         policy = self._environment.spec.reset
+        method = method or policy.method
         self._generation += 1
         async with asyncio.timeout(self._limits.reset_s):
             await self.instance.revoke()
-            if policy.method is ResetMethod.HOOK:
+            if method is ResetMethod.HOOK:
                 async with asyncio.timeout(policy.hook_limit_s):
                     await self.instance.reset_in_place(self._generation, hook=policy.hook)
-            elif policy.method is ResetMethod.CLEAN:
+            elif method is ResetMethod.CLEAN:
                 await self.instance.reset_in_place(self._generation, hook=None)
-            elif policy.method is ResetMethod.RESTORE:
+            elif method is ResetMethod.RESTORE:
                 await self.instance.restore(self._start.snapshot, self._generation)
             else:
                 await self.renew()

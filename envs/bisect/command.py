@@ -31,7 +31,7 @@ def bisect(
 ) -> int:
     """Find what left MISMATCH: a quarantine, a failed check, or a quarantined trajectory.
 
-    Does again in fresh namespaces, with the same reset and a deep check, what the suspects did; names the first trajectory and the
+    Does again in fresh namespaces, with the same resets and a deep check, what the suspects did; names the first trajectory and the
     first action after which the reset does not hold; makes the shortest reproduction an action of environment.toml, and tries that
     alone. Exit code 0 when everything was done again and the reset held, 1 otherwise.
 

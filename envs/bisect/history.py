@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from envs.bisect.search import Segment
@@ -81,7 +82,8 @@ def _same_state(leases: Sequence[Mapping[str, Any]], method: ResetMethod | None)
 
 
 def _segment(lease: Mapping[str, Any], recording: Recording) -> Segment:
-    return Segment(trajectory=lease["trajectory"], actions=recording.actions, task=lease["task"] or "")
+    resets = tuple(ResetMethod(method) for method, _ in groupby(lease["resets"]))  # the same twice in a row is once
+    return Segment(trajectory=lease["trajectory"], actions=recording.actions, task=lease["task"] or "", resets=resets)
 
 
 def _gaps(lease: Mapping[str, Any], recording: Recording) -> tuple[str, ...]:

@@ -34,7 +34,8 @@ async def bisect(
     write: Path | None = None,
     say: Say = lambda _: None,
 ) -> BisectReport:
-    """Replay a history under the environment's own reset method. `patterns` are looked for instead of the fields that differed."""
+    """Replay a history, each trajectory with the resets that followed it; with the environment's own method alone where that is
+    not the one which the failed check followed. `patterns` are looked for instead of the fields that differed."""
     require_same(history, environment)
     sought = Sought(patterns=tuple(patterns)) if patterns else Sought(names=frozenset(history.sought))
     if wrong := [pattern for pattern in patterns if "/" not in pattern and "*" not in pattern]:
@@ -44,21 +45,23 @@ async def bisect(
             f"{history.quarantine} holds no field that differed",
             fix="name what to look for: --field 'PROBE/FIELD', with * for any text",
         )
-    began = SystemClock().monotonic()
-    segments = [replace(segment, task=_own_start(environment, segment.task)) for segment in history.segments]
+    began, method = SystemClock().monotonic(), environment.spec.reset.method
+    segments = [replace(s, task=_own_start(environment, s.task), resets=_resets(history, environment, s)) for s in history.segments]
     async with open_pages() as pages:
         judge = Replayer(environment, runtime, _starts(environment, runtime, ledger), pages, say=say)
         report = BisectReport(
             history=history,
-            method=environment.spec.reset.method,
+            method=method,
+            resets={segment.trajectory: segment.resets for segment in segments},
             sought=tuple(patterns or history.sought),
             named=bool(patterns),
             account=judge.account,
             gaps=history.gaps,
         )
         say("a reset of an untouched state")
-        for task in dict.fromkeys(segment.task for segment in segments):
-            report.by_itself |= await judge.hits([Segment(trajectory="", actions=(), task=task)], sought)
+        looked = [segment for segment in segments if segment.resets[-1] is method]
+        for task, resets in dict.fromkeys((segment.task, segment.resets) for segment in looked):
+            report.by_itself |= await judge.hits([Segment(trajectory="", actions=(), task=task, resets=resets)], sought)
         rest, budget = replace(sought, by_itself=report.by_itself), Budget(left=shortening)
         while rest.patterns or rest.names - rest.by_itself:
             found = await Search(judge, rest, budget).run(segments, suspects=history.suspects)
@@ -84,6 +87,17 @@ def require_same(history: History, environment: Environment) -> None:
             f" acted in {history.digest[:12]} of {history.environment}",
             fix="check out the version that they had and name it with --environment PATH",
         )
+
+
+def _resets(history: History, environment: Environment, segment: Segment) -> tuple[ResetMethod, ...]:
+    policy = environment.spec.reset
+    resets = segment.resets if policy.method is history.method else ()
+    if ResetMethod.HOOK in resets and not policy.hook:
+        raise EnvironmentInvalid(
+            f"trajectory {segment.trajectory} was followed by a reset by hook, and environment {environment.spec.name} has none",
+            fix="name the environment that the pool had with --environment PATH",
+        )
+    return resets or (policy.method,)
 
 
 def _own_start(environment: Environment, task: str) -> str:

@@ -1,9 +1,9 @@
-"""Doing recorded actions again in fresh namespaces, with the environment's reset and a deep check after it."""
+"""Doing recorded actions again in fresh namespaces, with the resets that followed them and a deep check after that."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +13,7 @@ from envs.bisect.search import Plan, Segment, Sought
 from envs.trial import Trial
 from sandbox.actions import ActionKind, RecordedAction
 from sandbox.errors import AutoclaveError, InstanceLost, LimitReached
-from sandbox.model import DestructiveAction
+from sandbox.model import DestructiveAction, ResetMethod
 from sandbox.pages import Pages, browser_of
 from sandbox.pool.members import StartState
 from sandbox.ports import Environment, Instance, Runtime
@@ -35,7 +35,8 @@ class Account:
 
 
 class Replayer:
-    """Implements `envs.bisect.search.Judge`. `start` gives the start state of a task, and golden for the empty name."""
+    """Implements `envs.bisect.search.Judge`, for a check that followed a reset by the environment's own method. `start` gives the
+    start state of a task, and golden for the empty name."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class Replayer:
         say: Say = lambda _: None,
     ) -> None:
         self._environment = environment
+        self._own = (environment.spec.reset.method,)
         self._runtime = runtime
         self._start = start
         self._pages = pages
@@ -65,7 +67,8 @@ class Replayer:
         async with Trial.open(self._environment, self._runtime, await self._start(task)) as trial:
             self.account.namespaces += 1
             refused = await destructive.act(trial.instance, action)
-            return refused, await self._reset(trial, action.name, sought, look=True, browsed=action.browser is not None)
+            browsed = action.browser is not None
+            return refused, await self._reset(trial, action.name, self._own, sought, look=True, browsed=browsed)
 
     async def _replay(self, plan: Plan, sought: Sought, *, every: bool) -> tuple[int, frozenset[str]] | None:
         """In one namespace; another one follows where the start state is another."""
@@ -81,10 +84,11 @@ class Replayer:
                     self.account.in_force = dict(trial.instance.in_force)
                 if every:
                     self._say(f"replaying trajectory {number + 1} of {len(plan)}: {segment.trajectory}")
-                look = every or number == len(plan) - 1
+                resets = segment.resets or self._own
+                look = number == len(plan) - 1 or (every and resets[-1:] == self._own)
                 if await self._act(trial.instance, segment, whole=every):
                     browsed = any(action.page is not None for action in segment.actions)
-                    differs = await self._reset(trial, segment.trajectory, sought, look=look, browsed=browsed)
+                    differs = await self._reset(trial, segment.trajectory, resets, sought, look=look, browsed=browsed)
                 else:  # the instance was lost, which a pool restores
                     differs = frozenset()
                     await trial.renew()
@@ -145,10 +149,13 @@ class Replayer:
                 return f"it ended with {done.exit_code}, and with {action.exit_code} when it was recorded"
         return ""
 
-    async def _reset(self, trial: Trial, what: str, sought: Sought, *, look: bool, browsed: bool) -> frozenset[str]:
-        self.account.resets += 1
+    async def _reset(
+        self, trial: Trial, what: str, methods: Sequence[ResetMethod], sought: Sought, *, look: bool, browsed: bool
+    ) -> frozenset[str]:
         try:
-            await trial.reset()
+            for method in methods:
+                self.account.resets += 1
+                await trial.reset(method)
         except (AutoclaveError, OSError, TimeoutError) as error:  # a pool answers it with a stronger method
             said = f"after {what}: {' '.join(str(error).split())[:200]}"
             if said not in self.account.failed_resets:
@@ -158,7 +165,7 @@ class Replayer:
         if not look:
             return frozenset()
         differs = await self._look(trial, what, sought)
-        if not differs and browsed and not self._environment.spec.reset.method.replaces:
+        if not differs and browsed and not methods[-1].replaces:
             await asyncio.sleep(SETTLED_S)
             differs = await self._look(trial, what, sought)
         return differs

@@ -24,6 +24,7 @@ class BisectReport:
     method: ResetMethod
     sought: tuple[str, ...]
     account: Account
+    resets: Mapping[str, tuple[ResetMethod, ...]] = field(default_factory=dict)  # that followed each trajectory
     named: bool = False  # somebody named what is sought, by pattern
     by_itself: frozenset[str] = frozenset()
     found: Found | Once | None = None
@@ -73,6 +74,7 @@ class BisectReport:
             "environment_digest": history.digest,
             "namespace": history.namespace,
             "method": self.method.value,
+            "resets": {name: [method.value for method in methods] for name, methods in self.resets.items()},
             "sought": list(self.sought),
             "suspects": [s.trajectory for s in history.segments[len(history.segments) - history.suspects :]],
             "verdict": self.verdict.value,

@@ -1,11 +1,12 @@
 """Finding the first trajectory and the first action after which a reset no longer holds, and what of the rest it takes.
 
 Nothing here acts: a judge does, which says what differs after a plan was replayed in a fresh namespace. A plan is a list of
-segments, each the actions of one trajectory, and each is followed by a reset.
+segments, each the actions of one trajectory, and each is followed by the resets that followed it.
 
-The trajectories are gone through one after the other, with a look after every reset, because that costs each of them once: halving
-them would replay every one of them several times. The actions of one trajectory cannot be gone through so (a reset between them
-would undo what they build on), so their prefixes are tried: all of them where they are few, by halves where they are many.
+The trajectories are gone through one after the other, with a look after every reset of the kind that the failed check followed,
+because that costs each of them once: halving them would replay every one of them several times. The actions of one trajectory
+cannot be gone through so (a reset between them would undo what they build on), so their prefixes are tried: all of them where they
+are few, by halves where they are many.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from sandbox.actions import RecordedAction
+from sandbox.model import ResetMethod
 
 T = TypeVar("T")
 EACH = 16  # prefixes that are all tried; of more, a boundary is found by halves
@@ -23,11 +25,13 @@ EACH = 16  # prefixes that are all tried; of more, a boundary is found by halves
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """One trajectory's actions, or some of them. `task` names the start state that it had, empty for golden."""
+    """One trajectory's actions, or some of them. `task` names the start state that it had, empty for golden; `resets` are those
+    that followed it, none for one by the method of the environment."""
 
     trajectory: str
     actions: tuple[RecordedAction, ...]
     task: str = ""
+    resets: tuple[ResetMethod, ...] = ()
 
 
 Plan = Sequence[Segment]
@@ -56,7 +60,8 @@ class Judge(Protocol):
     """Replays plans in fresh namespaces, and says which of the fields that are sought differ."""
 
     async def first(self, plan: Plan, sought: Sought) -> tuple[int, frozenset[str]] | None:
-        """Look after every segment's reset; return the number of the first after which one differs, None where none does."""
+        """Look after every segment whose last reset is of the kind that the failed check followed: it may repair what another kind
+        leaves. Return the number of the first after which a field differs, None where none does."""
 
     async def hits(self, plan: Plan, sought: Sought) -> frozenset[str]:
         """Look after the last reset only; of an empty plan, after a reset of a state that nobody touched."""
@@ -216,5 +221,5 @@ class Search:
 
 
 def _untouched(segment: Segment) -> Segment:
-    """The same start, and nobody who acts."""
+    """The same start and resets, and nobody who acts."""
     return replace(segment, actions=())

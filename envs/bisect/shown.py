@@ -18,7 +18,7 @@ def report(found: BisectReport) -> Lines:
     history, account = found.history, found.account
     out: Lines = [
         f"{history.quarantine} of {escape(history.environment)}: {_count(history.suspects, 'suspect')} on {history.namespace},"
-        f" reset by {found.method.value}",
+        f" reset by {found.method.value}{_others(found)}",
         f"looked for: {escape(_listed(found.sought))}",
     ]
     out += _answer(found)
@@ -30,6 +30,12 @@ def report(found: BisectReport) -> Lines:
     replayed = f"{account.actions} actions and {account.resets} resets in {account.namespaces} fresh namespaces"
     out.append(f"replayed {replayed}, {found.seconds:.1f} s")
     return out
+
+
+def _others(found: BisectReport) -> str:
+    """The other methods of its resets: not every trajectory was followed by the one that failed."""
+    others = sorted({method.value for methods in found.resets.values() for method in methods} - {found.method.value})
+    return f", and before that by {', '.join(others)}" if others else ""
 
 
 def _answer(found: BisectReport) -> Lines:

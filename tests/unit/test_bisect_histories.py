@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from envs.bisect import BisectReport, bisect, history
+from envs.bisect import BisectReport, bisect, history, shown
 from envs.bisect.history import need
 from sandbox.actions import ActionKind, open_actions, read
 from sandbox.client import RemotePool
@@ -193,6 +193,119 @@ async def test_under_restore_each_trajectory_has_a_state_of_its_own(home: Home) 
     assert report.entry.table["repaired_by"] == "rebuild"
 
 
+class Sticky(MemoryInstance):
+    """`stick` leaves a field that a restore does not repair, and so does `stick-where FILE` where a file of that name is there."""
+
+    stuck = False
+
+    async def run(self, argv: Sequence[str], **options: Any) -> ExecResult:
+        if argv[0] == "stick" or (argv[0] == "stick-where" and argv[1] in self.files):
+            self.stuck = True
+        elif not argv[0].startswith("stick"):
+            return await super().run(argv, **options)
+        return ExecResult(exit_code=0, stdout=b"", stderr=b"")
+
+    async def restore(self, snapshot: Snapshot, generation: int) -> None:
+        await super().restore(snapshot, generation)
+        if self.stuck:
+            self.files["deep/x"] = "stuck"
+
+
+class StickyRuntime(MemoryRuntime):
+    async def start(self, environment: Any, snapshot: Snapshot, namespace: NamespaceId, generation: int) -> MemoryInstance:
+        instance = Sticky(self, environment.spec, snapshot, namespace, generation)
+        await instance.come_up(snapshot, generation)
+        self.own(instance)
+        return instance
+
+
+def under(environment: Any, method: ResetMethod) -> Any:
+    """The same, as the command names it: by the method that the failed check followed."""
+    other = memory_environment(check=environment.spec.check)
+    other.spec = replace(environment.spec, reset=replace(environment.spec.reset, method=method, restore_every=0))
+    return other
+
+
+@pytest.fixture
+def sticky(home: Home) -> Home:
+    home.runtime = StickyRuntime(leaks=home.leaks)
+    return home
+
+
+def now_and_then(count: int) -> Any:
+    """A hook, and a restore with a deep check after so many trajectories."""
+    return made(replace(HOOK, restore_every=count), deep_every=count)
+
+
+async def test_what_a_hook_keeps_for_the_next_one_is_kept_where_only_the_last_was_followed_by_a_restore(sticky: Home) -> None:
+    environment = now_and_then(2)
+    await sticky.live(environment, ["get orders", "set deep/key 1"], ["set orders 4", "stick-where deep/key"])
+
+    report = await sticky.bisect(under(environment, ResetMethod.RESTORE), "t2")
+
+    assert report.culprit is not None, report.as_json()
+    assert (report.culprit[0], report.culprit[1].argv) == ("t2", ("stick-where", "deep/key"))
+    assert [(need["trajectory"], need["text"]) for need in report.as_json()["needs"]] == [("t1", "set deep/key 1")]
+    assert report.as_json()["resets"] == {"t1": ["hook"], "t2": ["hook", "restore"]}, "closed first"
+    assert "reset by restore, and before that by hook" in str(shown.report(report)[0])
+
+
+async def test_what_a_hook_leaves_and_the_restore_repairs_is_not_what_the_check_found(sticky: Home) -> None:
+    environment = now_and_then(3)
+    await sticky.live(environment, ["set deep/x 1"], ["get orders"], ["set orders 4", "stick", "get orders"])
+
+    report = await sticky.bisect(under(environment, ResetMethod.RESTORE), "t3")
+
+    assert report.culprit is not None, report.as_json()
+    assert (report.culprit[0], report.culprit[1].argv, report.fails_alone) == ("t3", ("stick",), True)
+    assert report.as_json()["needs"] == []
+
+
+async def test_who_left_it_before_a_hook_is_named_and_not_who_was_followed_by_the_restore(sticky: Home) -> None:
+    environment = now_and_then(3)
+    await sticky.live(environment, ["get orders"], ["set orders 4", "stick"], ["get orders"])
+
+    report = await sticky.bisect(under(environment, ResetMethod.RESTORE), "t3")
+
+    assert report.culprit is not None, report.as_json()
+    assert (report.culprit[0], report.culprit[1].number, report.fails_alone) == ("t2", 1, True)
+
+
+async def test_what_a_closing_hook_and_the_restore_change_by_themselves_is_nobodys_fault(home: Home) -> None:
+    """Neither does alone."""
+    environment = made(replace(HOOK, restore_every=2), deep_every=2)
+    environment.verifier = Worn()
+    await home.live(environment, ["get orders"], ["set orders 4"])
+    other = under(environment, ResetMethod.RESTORE)
+    other.verifier = environment.verifier
+
+    report = await home.bisect(other, "t2")
+
+    assert report.as_json()["resets"]["t2"] == ["hook", "restore"]
+    assert report.culprit is None, report.as_json()
+    assert report.by_itself == {"memory/file/worn"}
+
+
+async def test_a_history_of_resets_by_a_hook_needs_one(home: Home) -> None:
+    environment = now_and_then(2)
+    home.leaks[ResetMethod.RESTORE] = ["file/deep/*"]
+    await home.live(environment, ["get orders"], ["set deep/x 1"])
+    other = under(environment, ResetMethod.RESTORE)
+    other.spec = replace(other.spec, reset=ResetPolicy())
+
+    with pytest.raises(EnvironmentInvalid, match="trajectory t1 was followed by a reset by hook"):
+        await home.bisect(other, "t2")
+
+
+async def test_under_another_method_it_is_replayed_by_that_one_alone(sticky: Home) -> None:
+    environment = now_and_then(2)
+    await sticky.live(environment, ["set deep/key 1"], ["stick-where deep/key"])
+
+    report = await sticky.bisect(under(environment, ResetMethod.REBUILD), "t2")
+
+    assert (report.verdict, report.as_json()["resets"]) == (VerdictStatus.CLEAN, {"t1": ["rebuild"], "t2": ["rebuild"]})
+
+
 async def test_a_history_is_replayed_from_its_tasks_own_start(home: Home) -> None:
     home.leaks[ResetMethod.HOOK] = ["file/orders"]
     own = TaskSpec(id="own", family="f", difficulty="easy", split="train", prompt="", start={"state": {"orders": "9"}})
@@ -243,6 +356,18 @@ async def test_what_the_reset_changes_by_itself_in_a_tasks_own_start_is_nobodys_
 
     assert report.culprit is None, report.as_json()
     assert report.by_itself == {"memory/file/left"}
+
+
+class Worn(ScriptedVerifier):
+    """Finds that a restore which is not the first reset changes a field, whoever used the state."""
+
+    async def check(self, subject: Subject, baseline: Baseline, depth: Depth) -> Verdict:
+        found = await super().check(subject, baseline, depth)
+        generation: int = subject._instance.generation  # type: ignore[attr-defined]
+        if subject.in_place or generation < 3 or depth is Depth.QUICK:
+            return found
+        itself = Mismatch(probe="memory", field="file/worn", expected=None, actual="1", depth=Depth.DEEP)
+        return replace(found, status=VerdictStatus.MISMATCH, mismatches=(*found.mismatches, itself))
 
 
 class Wearing(ScriptedVerifier):

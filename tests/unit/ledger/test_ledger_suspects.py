@@ -13,7 +13,7 @@ from sandbox.model import Depth, ResetMethod, SnapshotId, WindowPolicy
 
 
 def told(found: Mapping[str, Any]) -> list[tuple[str, bool, str]]:
-    return [(lease["trajectory"], lease["suspect"], lease["method"]) for lease in found["leases"]]
+    return [(lease["trajectory"], lease["suspect"], " ".join(lease["resets"])) for lease in found["leases"]]
 
 
 async def test_the_windows_trajectories_come_after_those_that_used_the_same_state(chain: Any) -> None:
@@ -55,7 +55,7 @@ async def test_the_reset_is_the_one_that_the_failed_check_followed(chain: Any) -
     found = [await chain.ledger.suspects(name) for name in (first.quarantine, second.quarantine, second.check, "t2")]
 
     assert [f["method"] for f in found] == ["hook", "restore", "restore", "hook"]
-    assert told(found[1]) == told(found[0])
+    assert [told(f)[-1] for f in found[:2]] == [("t2", True, "hook"), ("t2", True, "hook restore")]
 
 
 async def test_a_reset_that_ended_in_an_error_is_not_the_one_that_was_checked(chain: Any) -> None:
@@ -67,7 +67,38 @@ async def test_a_reset_that_ended_in_an_error_is_not_the_one_that_was_checked(ch
     await chain.reset(replaced=True)
     outcome = await chain.check("quick")
 
-    assert (await chain.ledger.suspects(outcome.quarantine))["method"] == "restore"
+    found = await chain.ledger.suspects(outcome.quarantine)
+    assert (found["method"], told(found)) == ("restore", [("t1", True, "restore")])
+
+
+async def test_each_has_the_resets_that_ended_before_the_next_one(chain: Any) -> None:
+    """As under `restore_every`, and where a closing check comes before the state is replaced."""
+    for number, methods in enumerate(["hook", "hook restore", "hook", "restore"], 1):
+        await chain.lease(f"t{number}")
+        await chain.end(f"t{number}")
+        first, *more = methods.split()
+        await chain.reset(replaced=first == "restore")
+        if more:
+            await chain.check(purpose="closing")
+            await chain.reset(replaced=True)
+        outcome = await chain.check("deep" if number == 4 else "clean", Depth.DEEP if number == 4 else Depth.QUICK)
+
+    found = await chain.ledger.suspects(outcome.quarantine)
+
+    assert found["method"] == "restore"
+    assert told(found) == [("t1", True, "hook"), ("t2", True, "hook restore"), ("t3", True, "hook"), ("t4", True, "restore")]
+
+
+async def test_without_a_check_the_method_is_that_of_the_first_reset_after_the_last_one(chain: Any) -> None:
+    await chain.cycle("t1", replaced=False)
+    await chain.lease("t2")
+    await chain.end("t2")
+    await chain.ledger.begin_reset(chain.id, ResetMethod.HOOK, generation=chain.generation, target=SnapshotId("golden"))
+    outcome = await chain.ledger.abandon(chain.id, note="nothing checks it")
+
+    found = await chain.ledger.suspects(outcome.quarantine)
+
+    assert (found["check"], found["method"], found["leases"][-1]["resets"]) == (None, "hook", ["hook"])
 
 
 async def test_a_spared_trajectory_leads_to_the_window_that_spared_it(chain: Any) -> None:
