@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from envs import commands
+from envs.commands import checking
 from envs.planting import Outcome, ProbeScore
 from sandbox.clock import SystemClock
 from sandbox.errors import EnvironmentInvalid
@@ -40,8 +40,8 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]
             yield runtime, ledger
 
     monkeypatch.setattr("sandbox.wiring.machinery", machinery)
-    monkeypatch.setattr(commands, "_open", lambda *_: environment)
-    return lambda **options: commands.check("memory", home=tmp_path, **options)
+    monkeypatch.setattr(checking, "opened", lambda *_: environment)
+    return lambda **options: checking.check("memory", home=tmp_path, **options)
 
 
 @pytest.mark.parametrize(("percent", "code"), [(None, 0), (0, 0), (50, 0), (50.1, 1), (100, 1)])
