@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 CONNECT_S = 60.0
 SECRET = "x-autoclave-secret"
-LONGEST = 8000  # characters of a page's text
+LONGEST = 8000  # characters of what an action answers
 WAIT_MS = 10_000.0  # for an element
 LOAD_MS = 20_000.0  # for a page
+ACT_S = 40.0  # for all of an action: a page whose script never ends answers not even for its title
+OPEN_S = 20.0  # for a tab
+_SHOWN = 1000  # characters of an address, a title, an error
 _CLOSE_S = 10.0
 _FIX = "pip install 'autoclave[browser]'; no browser need be downloaded"
 
@@ -70,9 +74,14 @@ class Pages:
                     await run_shielded(_quietly(browser.close(), "connection"))
                     raise InstanceLost("the session ended while its page was opened", fix="ask for a new session")
                 self._browsers[session] = browser
-        contexts = browser.contexts
-        context = contexts[0] if contexts else await browser.new_context()
-        return context.pages[0] if context.pages else await context.new_page()
+        try:
+            async with asyncio.timeout(OPEN_S):
+                contexts = browser.contexts
+                context = contexts[0] if contexts else await browser.new_context()
+                return context.pages[0] if context.pages else await context.new_page()
+        except Exception as error:
+            said = f"no tab in {OPEN_S:g} s" if isinstance(error, TimeoutError) else _said(error)
+            raise InstanceLost(f"the session's browser opens no page: {said}", fix="ask for a new session") from error
 
     async def act(self, session: str, address: str, action: PageAction) -> PageResult:
         """Do something on that tab. What a page refuses, or an element that is not there, is a result. Raises as `page` does."""
@@ -80,12 +89,16 @@ class Pages:
         from playwright.async_api import Error
 
         try:
-            return await _act(page, action)
+            async with asyncio.timeout(ACT_S):
+                done = await _act(page, action)
+            return replace(done, text=done.text[:LONGEST])
+        except TimeoutError:
+            return PageResult(text=f"the page does not answer in {ACT_S:g} s", ok=False)
         except Exception as error:
             if not isinstance(error, Error) and "closed" not in str(error):
                 raise
-            browser, said = page.context.browser, str(error).splitlines()[0]
-            if not isinstance(error, Error) or browser is None or not browser.is_connected():
+            said = _said(error)
+            if not isinstance(error, Error) or ("closed" in said and not await _answers(page)):
                 raise InstanceLost(f"the session's browser is gone: {said}", fix="ask for a new session") from error
             return PageResult(text=said, ok=False)
 
@@ -94,7 +107,7 @@ class Pages:
             url, headers = await in_thread(resolve, address)
         except OSError as error:
             raise InstanceLost("the session's way to its browser was taken away", fix="ask for a new session") from error
-        said: Exception | None = None
+        said: BaseException = AssertionError()
         for _ in range(2):
             driver = await self._driver()
             try:
@@ -106,7 +119,7 @@ class Pages:
                     continue
                 break
             return browser
-        raise InstanceLost(f"the session's browser does not answer: {str(said).splitlines()[0]}") from said
+        raise InstanceLost(f"the session's browser does not answer: {_said(said)}") from said
 
     async def _driver(self) -> Any:
         async with self._starting:
@@ -162,7 +175,26 @@ async def _act(page: Page, action: PageAction) -> PageResult:
             await there.set_input_files(file, timeout=WAIT_MS)
             return PageResult(text=f"{action.text}, {len(action.data)} bytes")
     text = await page.locator("body").inner_text(timeout=WAIT_MS)
-    return PageResult(text=f"{page.url}\n{await page.title()}\n{text[:LONGEST]}")
+    return PageResult(text=f"{page.url[:_SHOWN]}\n{(await page.title())[:_SHOWN]}\n{text}")
+
+
+async def _answers(page: Page) -> bool:
+    """Ask the browser for something: Playwright may not have heard yet that its connection ended, and never hears of its driver."""
+    browser = page.context.browser
+    if browser is None or not browser.is_connected():
+        return False
+    try:
+        async with asyncio.timeout(_CLOSE_S):
+            await page.context.cookies("http://localhost/")
+    except Exception as error:  # noqa: BLE001 - however it does not answer
+        log.debug("no answer", extra={"event": "pages.gone", "reason": _said(error)})
+        return False
+    return True
+
+
+def _said(error: BaseException) -> str:
+    """The first line of what Playwright says; it may quote an address or a selector of any length."""
+    return (str(error).strip() or type(error).__name__).partition("\n")[0][:_SHOWN]
 
 
 async def _quietly(ending: Any, what: str) -> None:

@@ -69,3 +69,23 @@ async def test_a_session_that_ends_while_its_page_is_opened_keeps_no_connection(
     with pytest.raises(InstanceLost, match="the session ended while its page was opened"):
         await asking
     assert [browser.closed for browser in pages.made] == [True]
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+async def test_a_browser_that_opens_no_tab_is_lost(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.pages.OPEN_S", 0.05, raising=False)
+    slow = Slow()
+    slow.go_on.set()
+    await slow.page("s", "ws://one")
+    slow.made[0].pages.clear()
+
+    async def new_page() -> None:
+        if hangs:
+            await asyncio.Event().wait()
+        raise RuntimeError("BrowserContext.new_page: Target page, context or browser has been closed")
+
+    slow.made[0].new_page = new_page  # type: ignore[attr-defined]
+
+    async with asyncio.timeout(5):
+        with pytest.raises(InstanceLost, match="opens no page"):
+            await slow.page("s", "ws://one")
