@@ -128,8 +128,15 @@ class Pages:
                     from playwright.async_api import async_playwright
                 except ImportError as error:
                     raise RuntimeUnavailable("Playwright is not installed", fix=_FIX) from error
-                self._playwright = await async_playwright().start()
+                await run_shielded(self._start(async_playwright()))  # half started, its process would be nobody's
             return self._playwright
+
+    async def _start(self, playwright: Any) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                self._playwright = await playwright.start()
+        except TimeoutError as error:
+            raise RuntimeUnavailable(f"Playwright does not start in {CONNECT_S:g} s", fix=_FIX) from error
 
     async def forget(self, session: str) -> None:
         """End a session's connection, whatever state its browser is in."""
@@ -142,7 +149,8 @@ class Pages:
         """End every connection and Playwright itself."""
         for session in list(self._open):
             await self.forget(session)
-        playwright, self._playwright = self._playwright, None
+        async with self._starting:  # one that starts just now ends, too
+            playwright, self._playwright = self._playwright, None
         if playwright is not None:
             await run_shielded(_quietly(playwright.stop(), "driver"))
 

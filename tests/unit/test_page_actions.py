@@ -92,3 +92,28 @@ async def test_a_tab_that_closed_is_the_agents_matter_and_a_browser_that_does_no
     assert done == PageResult(text=closed.message.partition("\n")[0], ok=False)
     with pytest.raises(InstanceLost, match="the session's browser is gone: Locator"):  # Playwright still calls it connected
         await Tabs(Tab(error=closed, cookies=closed)).act("s", "ws://one", PageAction(do=PageDo.LOOK))
+
+
+async def test_a_cancelled_start_of_playwright_leaves_nothing_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, ended = asyncio.Event(), []
+
+    class Starting:
+        async def start(self) -> Starting:
+            begun.set()
+            await asyncio.sleep(0.05)
+            ended.append("started")
+            return self
+
+        async def stop(self) -> None:
+            ended.append("stopped")
+
+    monkeypatch.setattr("playwright.async_api.async_playwright", Starting)
+    opened = Pages()
+    asking = asyncio.create_task(opened.page("s", "ws://127.0.0.1:1"))
+    await begun.wait()
+    asking.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await opened.close()
+    assert ended == ["started", "stopped"]
