@@ -72,7 +72,7 @@ class Pages:
                 browser = await self._connect(address)
                 if self._open.get(session) is not lock:
                     await run_shielded(_quietly(browser.close(), "connection"))
-                    raise InstanceLost("the session ended while its page was opened", fix="ask for a new session")
+                    raise InstanceLost("the session ended, or was scored, while its page was opened", fix="ask for a new session")
                 self._browsers[session] = browser
         try:
             async with asyncio.timeout(OPEN_S):

@@ -56,6 +56,7 @@ class Session:
             self._saved[namespace.start.snapshot.id] = namespace.start.snapshot
         self._snapshots = 0
         self._using_all = asyncio.Lock()  # snapshot and score: one at a time
+        self._cuts = 0  # how often they ended what else was running
         self.outcome: str | None = None  # set when the lease ends: released, expired, lost, killed
         self.lost: InstanceLost | None = None
         self.in_force: Mapping[str, Any] = {
@@ -173,6 +174,7 @@ class Session:
         if self._snapshots >= limits.session_snapshots:
             raise LimitReached(f"this session has saved {self._snapshots} snapshots (limits.session_snapshots)")
         async with self._using_all, self._acting("snapshot") as instance:
+            self._cuts += 1
             with self._notes.doing(ActionKind.SNAPSHOT):
                 async with asyncio.timeout(limits.reset_s):
                     snapshot = await instance.snapshot_now()
@@ -207,7 +209,9 @@ class Session:
             self._scoring_until = clock.monotonic() + limits.scoring_s
             try:
                 async with self._acting("score") as instance, asyncio.timeout(limits.scoring_s):
+                    self._cuts += 1
                     with self._notes.doing(ActionKind.SCORE):
+                        await self._host.pages.forget(self.lease.id)  # also one being made, which would act beside the scoring
                         await instance.quiesce()
                     scored = await environment.score(instance.subject(), task)
                 if self._has_ended:  # it may have read the reset state, or the next holder's
@@ -266,10 +270,11 @@ class Session:
     async def _acting(self, action: str) -> AsyncIterator[Instance]:
         """Fence before and, when the action failed, after: an action that a revocation cut short says so."""
         self._fence(action)
+        cuts = self._cuts
         try:
             yield self._instance
         except InstanceLost as error:
-            if action not in WHOLE and self._using_all.locked():
+            if action not in WHOLE and (self._cuts != cuts or self._using_all.locked()):
                 raise  # cut short by this session's own snapshot() or score(), which says itself when the instance is lost
             if self.outcome is None and self.namespace.generation == self.lease.generation:
                 self.lost = error

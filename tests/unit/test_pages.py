@@ -66,7 +66,7 @@ async def test_a_session_that_ends_while_its_page_is_opened_keeps_no_connection(
     await (pages.forget("s") if ends == "forget" else pages.close())
     pages.go_on.set()
 
-    with pytest.raises(InstanceLost, match="the session ended while its page was opened"):
+    with pytest.raises(InstanceLost, match="the session ended, or was scored, while its page was opened"):
         await asking
     assert [browser.closed for browser in pages.made] == [True]
 

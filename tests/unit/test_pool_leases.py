@@ -184,6 +184,23 @@ async def test_a_dead_instance_is_no_reward_and_its_lease_ends_as_lost(bench: An
         assert (await session.run(["get", "orders"])).text == "3"
 
 
+async def test_what_a_score_cut_short_loses_no_instance_however_late_it_is_told(bench: Any) -> None:
+    pool = await bench.open(memory_environment(tasks=TASKS))
+    async with pool.session("memory", task="task-0", wait=5) as session:
+        score: Any = None
+
+        async def browsing() -> None:
+            nonlocal score
+            async with session._acting("browse"):
+                score = await session.score()
+                raise InstanceLost("the session's browser is gone")
+
+        with pytest.raises(InstanceLost):
+            await browsing()
+        assert score.reward is not None
+        assert (await session.run(["get", "orders"])).text == "0"
+
+
 async def test_infrastructure_failure_while_scoring_is_no_reward(bench: Any) -> None:
     pool = await bench.open(memory_environment(tasks=TASKS))
     async with pool.session("memory", task="task-0", wait=5) as session:

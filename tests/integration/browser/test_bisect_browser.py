@@ -59,6 +59,14 @@ sites = { "desk.test" = "app" }
 [[volatile]]
 pattern = "web/history*"
 reason = "a visit is no leak in this test"
+[[tasks]]
+id = "buy"
+prompt = "Buy tea."
+[tasks.success]
+kind = "browser"
+resource = "web"
+origin = "http://desk.test"
+claims = [{ name = "bought", path = ["local_storage", "bought"], items = ["tea"] }]
 """
 AT = "http://desk.test/"
 
@@ -83,12 +91,13 @@ async def test_the_click_that_left_a_cookie_is_named_and_becomes_steps(
             await Fill().act(session, {"selector": "input", "text": "tea"})
             assert "saved tea" in (await Click().act(session, {"selector": "text=Save"})).text
         await pool.cleared(["t1"], timeout=300)
-        async with pool.session("desk", trajectory="t2", wait=300, ttl=600) as session:
+        async with pool.session("desk", task="buy", trajectory="t2", wait=300, ttl=600) as session:
             await Goto().act(session, {"url": AT})
             assert (await Look().act(session, {})).ok
             assert not (await Goto().act(session, {"url": "http://nowhere.test/"})).ok
             await Goto().act(session, {"url": AT})
             await Fill().act(session, {"selector": "input", "text": "it's me"})
+            assert (await session.score()).reward == 0.0
             await Click().act(session, {"selector": "text=Remember me"})
         await pool.cleared(["t2"], timeout=300)
         why = await pool.why("t2")
@@ -101,7 +110,7 @@ async def test_the_click_that_left_a_cookie_is_named_and_becomes_steps(
 
     told = report.as_json()
     assert report.culprit is not None, told
-    assert (report.culprit[0], report.culprit[1].number) == ("t2", 4), told  # what was only looked at is not counted
+    assert (report.culprit[0], report.culprit[1].number) == ("t2", 5), told  # what was only looked at is not counted
     assert report.culprit[1].text == "click text=Remember me"
     assert (report.fails_alone, report.verdict, report.gaps) == (True, VerdictStatus.MISMATCH, {}), told
     again = load(desk.base)
