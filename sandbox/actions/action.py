@@ -118,7 +118,9 @@ def encode(trajectory: str, action: RecordedAction) -> bytes:
     if action.kind is ActionKind.WRITE_FILE:
         line["mode"] = action.mode
     if action.page is not None:
-        line["page"] = [action.page.do, action.page.at, action.page.text]
+        texts = {"the address or selector": action.page.at, "the text": action.page.text}
+        withheld += [f"{name} of {len(text)} characters" for name, text in texts.items() if len(text) > LARGEST]
+        line["page"] = [action.page.do, *("" if len(text) > LARGEST else text for text in texts.values())]
     ended = {
         "limit_s": action.limit_s,
         "exit": action.exit_code,

@@ -62,7 +62,8 @@ class Notes:
             if self._add is not None:
                 ended: Any = {"exit_code": ending.exit_code, "timed_out": ending.timed_out, "error": ending.error}
                 action = RecordedAction(number=number, kind=kind, **what, **ended)
-                self._add(partial(encode, self._trajectory, action), 500 + _size(action.stdin) + _size(action.data))
+                page = 0 if action.page is None else len(action.page.at) + len(action.page.text)
+                self._add(partial(encode, self._trajectory, action), 500 + page + _size(action.stdin) + _size(action.data))
 
     def gave(self, kind: ActionKind, resource: str) -> None:
         """Write down, once, that something was given out at which the holder acts unseen."""

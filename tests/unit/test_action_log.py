@@ -187,6 +187,31 @@ def test_what_was_done_on_a_page_comes_back_as_it_was(do: PageDo, at: str, text:
     assert action.obstacle == ""
 
 
+def test_a_page_is_kept_in_bounds() -> None:
+    page = PageAction(do=PageDo.FILL, at="#q", text="x" * (LARGEST + 1))
+
+    line = encode(A, RecordedAction(number=0, kind=ActionKind.BROWSE, page=page, resource="web"))
+
+    assert len(line) < 1000
+    found = decode(json.loads(line))
+    assert found.page == PageAction(do=PageDo.FILL, at="#q", resource="web")
+    assert found.obstacle == f"the text of {LARGEST + 1} characters"
+
+
+async def test_texts_of_a_page_that_wait_for_a_slow_disk_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.actions.log.MOST_PENDING", 10_000)
+    log = ActionLog(tmp_path, budget_bytes=1_000_000)
+    notes = log.begin(A)
+    for _ in range(3):
+        with notes.doing(ActionKind.BROWSE, page=PageAction(do=PageDo.FILL, at="#q", text="x" * 6000), resource="web"):
+            pass
+    notes.end()
+    await log.close()
+
+    found = (await read(tmp_path, [A]))[A]
+    assert (len(found.actions), found.gap) == (1, "2 of its 3 actions are not recorded")
+
+
 async def test_what_is_missing_is_said(tmp_path: Path) -> None:
     log = ActionLog(tmp_path, budget_bytes=1_000_000)
     notes = log.begin(A)
