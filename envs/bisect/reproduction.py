@@ -27,6 +27,7 @@ from sandbox.model import DestructiveAction, PageDo
 SHELL = ("/bin/sh", "sh", "/usr/bin/sh")
 LONGEST = 100_000  # bytes: one argument of a command has at most 128 KiB
 _LONGEST_S = 20.0  # of a command that was cut short: an entry is, too (`envs.destructive`)
+_NAMELESS = "file"  # a step's file has a name
 _WORDS = 24  # of 40 characters that a name may have
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -62,9 +63,9 @@ def entry(
     comment: Sequence[str],
     lenient: bool = False,
 ) -> Entry | None:
-    """Join the actions into one act; None where that is longer than a command may be, or no text, or where commands and a page
-    both have a part in it. `about` are further keys. With `lenient`, nobody asks how a command of it ends: what was left out may
-    have made it end well."""
+    """Join the actions into one act; None where that is longer than a command may be, or no text, or nothing at all, or where
+    commands and a page both have a part in it. `about` are further keys. With `lenient`, nobody asks how a command of it ends: what
+    was left out may have made it end well."""
     ended = [replace(action, exit_code=1) for action in actions] if lenient else actions
     acts = [action for action in ended if action.kind in (ActionKind.RUN, ActionKind.WRITE_FILE, ActionKind.BROWSE)]
     browsed = [action for action in acts if action.page is not None]
@@ -74,7 +75,8 @@ def entry(
     except UnicodeError:
         return None
     if (
-        len(browsed) not in (0, len(acts))
+        done.get("steps") == []
+        or len(browsed) not in (0, len(acts))
         or len({action.resource for action in browsed}) > 1
         or longest > LONGEST
         or any("\0" in word for value in done.values() for word in value)
@@ -135,9 +137,11 @@ def _steps(actions: Sequence[RecordedAction]) -> dict[str, Any]:
     for action in actions:
         assert action.page is not None
         page, step = action.page, {action.page.do.value: action.page.at}
+        if not page.at or page.do is PageDo.LOOK:  # there is nothing that it could be done to
+            continue
         if page.do is PageDo.UPLOAD:
-            step |= {"file": page.text, "text": action.data.decode()}
-        elif page.text:
+            step |= {"file": page.text or _NAMELESS, "text": action.data.decode()}
+        elif page.text and page.do not in (PageDo.GOTO, PageDo.CLICK):  # which take no notice of it
             step["text"] = page.text
         for text in step.values():
             text.encode()

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from envs.bisect import reproduction
 from envs.bisect.reproduction import Entry
+from envs.environment import load
 from sandbox.actions import ActionKind, RecordedAction
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import PageAction, PageDo, PageStep
@@ -105,16 +106,36 @@ def test_what_was_done_on_a_page_becomes_steps(at: str, text: str, data: str, ok
     )
 
 
+def test_what_a_page_took_no_notice_of_leaves_an_environment_that_can_be_read(tmp_path: Path) -> None:
+    odd = [
+        browse(PageDo.GOTO, "http://portal/", "a text"),
+        browse(PageDo.CLICK, "", ok=False),
+        browse(PageDo.CLICK, "a", "a text"),
+        browse(PageDo.UPLOAD, "#f", "", b"content"),
+    ]
+
+    made = entry(*odd)
+
+    (tmp_path / "environment.toml").write_text(
+        f'name = "x"\nversion = "1"\n[resources.web]\nkind = "browser"\n{made.toml}', "utf-8"
+    )
+    (action,) = load(tmp_path).spec.destructive
+    assert action == made.action
+    assert action.browser is not None
+    assert [step.action.line for step in action.browser.steps] == ["goto http://portal/", "click a", "upload #f: file"]
+
+
 @pytest.mark.parametrize(
     "actions",
     [
+        [browse(PageDo.CLICK, "", ok=False)],
         [run("a"), browse(PageDo.CLICK, "b")],
         [browse(PageDo.CLICK, "b"), browse(PageDo.CLICK, "b", resource="other")],
         [browse(PageDo.UPLOAD, "b", "c", b"\xff")],
         [browse(PageDo.FILL, "b", "\udc80")],
     ],
 )
-def test_commands_with_a_page_two_browsers_or_what_is_no_text_are_no_entry(actions: list[RecordedAction]) -> None:
+def test_commands_with_a_page_two_browsers_nothing_or_what_is_no_text_are_no_entry(actions: list[RecordedAction]) -> None:
     assert reproduction.entry(actions, fields=["a/b"], about={}, comment=[]) is None
 
 
