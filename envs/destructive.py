@@ -96,11 +96,16 @@ async def act(instance: Instance, action: DestructiveAction) -> str | None:
 
 async def _take(address: str, steps: Sequence[PageStep]) -> str | None:
     """Take the steps on the browser's page as a session's holder does."""
-    async with open_pages() as pages, asyncio.timeout(LIMIT_S * len(steps)):
-        for step in steps:
-            seen = await pages.act("steps", address, step.action)
-            if not (seen.ok or step.may_fail):
-                return f"{step.action.line}: {seen.text.splitlines()[0]}"[:120]
+    limit = LIMIT_S * len(steps)
+    try:
+        async with open_pages() as pages, asyncio.timeout(limit):
+            for step in steps:
+                seen = await pages.act("steps", address, step.action)
+                if not (seen.ok or step.may_fail):
+                    said = seen.text.partition("\n")[0]
+                    return f"{step.action.line}: {said}"[:120]
+    except TimeoutError:
+        return f"its steps did not end within {limit:g} s"
     return None
 
 
