@@ -169,7 +169,7 @@ async def _act(page: Page, action: PageAction) -> PageResult:
     there = page.locator(action.at).first  # looked for when it is used
     match action.do:
         case PageDo.GOTO:
-            await page.goto(action.at, timeout=LOAD_MS)
+            page = await _goto(page, action.at)
         case PageDo.CLICK:
             await there.click(timeout=WAIT_MS)
         case PageDo.FILL:
@@ -184,6 +184,21 @@ async def _act(page: Page, action: PageAction) -> PageResult:
             return PageResult(text=f"{action.text}, {len(action.data)} bytes")
     text = await page.locator("body").inner_text(timeout=WAIT_MS)
     return PageResult(text=f"{page.url[:_SHOWN]}\n{(await page.title())[:_SHOWN]}\n{text}")
+
+
+async def _goto(page: Page, address: str) -> Page:
+    """A tab that crashed goes nowhere any more: another one takes its place, as it does for a person who types an address."""
+    from playwright.async_api import Error
+
+    try:
+        await page.goto(address, timeout=LOAD_MS)
+    except Error as error:
+        if "crashed" not in _said(error):
+            raise
+        crashed, page = page, await page.context.new_page()
+        await crashed.close()
+        await page.goto(address, timeout=LOAD_MS / 2)
+    return page
 
 
 async def _answers(page: Page) -> bool:

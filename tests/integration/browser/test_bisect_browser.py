@@ -132,3 +132,12 @@ async def test_another_process_acts_on_a_page_through_the_pool(
         assert seen.ok
         assert seen.text.startswith(f"{AT}\ndesk\nnothing")
         assert not refused.ok
+
+
+async def test_an_address_leads_out_of_a_tab_that_crashed(desk: LoadedEnvironment, settings: Settings, nothing_left: None) -> None:
+    async with open_pool([desk], size=1, settings=settings) as pool, pool.session("desk", wait=300, ttl=600) as session:
+        await session.browse(PageAction(do=PageDo.GOTO, at="chrome://crash"))
+        crashed = await session.browse(PageAction(do=PageDo.LOOK))
+        again = await session.browse(PageAction(do=PageDo.GOTO, at=AT))
+        page = await session.page()
+        assert (crashed.ok, again.ok, len(page.context.pages)) == (False, True, 1), (crashed, again)
