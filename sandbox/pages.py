@@ -62,9 +62,12 @@ class Pages:
         self._starting = asyncio.Lock()
         self._browsers: dict[str, Browser] = {}
         self._open: dict[str, asyncio.Lock] = {}  # of sessions that were not forgotten: one connection each
+        self._tabs: dict[str, Page] = {}
+        self._left: dict[str, str] = {}  # where the tab was whose connection was ended for a while
 
     async def page(self, session: str, address: str) -> Page:
-        """Return the first tab of the session's browser. Raises RuntimeUnavailable or InstanceLost."""
+        """Return the first tab of the session's browser: of several that a new connection finds, whose order is chance, the one
+        that it had before, else the first by address. Raises RuntimeUnavailable or InstanceLost."""
         lock = self._open.setdefault(session, asyncio.Lock())
         async with lock:
             browser = self._browsers.get(session)
@@ -74,11 +77,18 @@ class Pages:
                     await run_shielded(_quietly(browser.close(), "connection"))
                     raise InstanceLost("the session ended, or was scored, while its page was opened", fix="ask for a new session")
                 self._browsers[session] = browser
+                self._tabs.pop(session, None)
         try:
             async with asyncio.timeout(OPEN_S):
-                contexts = browser.contexts
-                context = contexts[0] if contexts else await browser.new_context()
-                return context.pages[0] if context.pages else await context.new_page()
+                tab = self._tabs.get(session)
+                if tab is None or tab.is_closed():
+                    contexts = browser.contexts
+                    context = contexts[0] if contexts else await browser.new_context()
+                    left = self._left.pop(session, None)
+                    tab = min(context.pages, key=lambda tab: (tab.url != left, tab.url), default=None) or await context.new_page()
+                    if self._open.get(session) is lock:
+                        self._tabs[session] = tab
+                return tab
         except Exception as error:
             said = f"no tab in {OPEN_S:g} s" if isinstance(error, TimeoutError) else _said(error)
             raise InstanceLost(f"the session's browser opens no page: {said}", fix="ask for a new session") from error
@@ -138,16 +148,20 @@ class Pages:
         except TimeoutError as error:
             raise RuntimeUnavailable(f"Playwright does not start in {CONNECT_S:g} s", fix=_FIX) from error
 
-    async def forget(self, session: str) -> None:
-        """End a session's connection, whatever state its browser is in."""
+    async def forget(self, session: str, *, comes_back: bool = False) -> None:
+        """End a session's connection, whatever state its browser is in. One that `comes_back` finds the tab again that it had."""
         self._open.pop(session, None)
+        self._left.pop(session, None)
+        tab = self._tabs.pop(session, None)
+        if comes_back and tab is not None and not tab.is_closed():
+            self._left[session] = tab.url
         browser = self._browsers.pop(session, None)
         if browser is not None:
             await run_shielded(_quietly(browser.close(), "connection"))
 
     async def close(self) -> None:
         """End every connection and Playwright itself."""
-        for session in list(self._open):
+        for session in {*self._open, *self._left}:
             await self.forget(session)
         async with self._starting:  # one that starts just now ends, too
             playwright, self._playwright = self._playwright, None
@@ -193,7 +207,7 @@ async def _goto(page: Page, address: str) -> Page:
     try:
         await page.goto(address, timeout=LOAD_MS)
     except Error as error:
-        if "crashed" not in _said(error):
+        if not any(word in _said(error) for word in ("crashed", "frame was detached")):  # it says the latter while it crashes
             raise
         crashed, page = page, await page.context.new_page()
         await crashed.close()

@@ -123,7 +123,7 @@ class Replayer:
     async def _once(self, instance: Instance, trajectory: str, action: RecordedAction) -> str:
         """Return how it went otherwise than recorded, empty where it did not."""
         if action.kind is ActionKind.SCORE:
-            await self._pages.forget(trajectory)  # it ends with this, and Playwright would hear of that too late
+            await self._pages.forget(trajectory, comes_back=True)  # it ends with this, and Playwright would hear of that too late
             await instance.quiesce()
         elif action.kind is ActionKind.WRITE_FILE:
             try:

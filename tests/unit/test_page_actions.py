@@ -117,3 +117,27 @@ async def test_a_cancelled_start_of_playwright_leaves_nothing_running(monkeypatc
         await asking
     await opened.close()
     assert ended == ["started", "stopped"]
+
+
+@pytest.mark.parametrize("said", ["Page.goto: Page crashed", "Page.goto: net::ERR_ABORTED; maybe frame was detached?"])
+async def test_a_tab_that_crashed_or_just_crashes_is_replaced_by_the_next_address(said: str) -> None:
+    gone: list[str] = []
+
+    class Crashed(Tab):
+        async def goto(self, address: str, *, timeout: float) -> None:
+            raise Error(said)
+
+        async def close(self) -> None:
+            gone.append("crashed")
+
+        async def new_page(self) -> Any:
+            return Fresh("fresh")
+
+    class Fresh(Tab):
+        async def goto(self, address: str, *, timeout: float) -> None:
+            gone.append(address)
+
+    done = await Tabs(Crashed()).act("s", "ws://one", PageAction(do=PageDo.GOTO, at="http://b/"))
+
+    assert done.ok
+    assert gone == ["crashed", "http://b/"]

@@ -11,12 +11,22 @@ from sandbox.errors import InstanceLost
 from sandbox.pages import Pages
 
 
+class Tab:
+    """One tab of it."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.closed = url, False
+
+    def is_closed(self) -> bool:
+        return self.closed
+
+
 class Connected:
     """A browser as Playwright gives it."""
 
     def __init__(self) -> None:
         self.closed = False
-        self.pages = [object()]
+        self.pages = [Tab("about:blank")]
 
     @property
     def contexts(self) -> list[Connected]:
@@ -36,11 +46,13 @@ class Slow(Pages):
         super().__init__()
         self.go_on, self.asked = asyncio.Event(), asyncio.Event()
         self.made: list[Connected] = []
+        self.tabs = ["about:blank"]
 
     async def _connect(self, address: str) -> Any:
         self.asked.set()
         await self.go_on.wait()
         self.made.append(Connected())
+        self.made[-1].pages = [Tab(url) for url in self.tabs]
         return self.made[-1]
 
 
@@ -56,6 +68,25 @@ async def test_pages_that_are_asked_for_at_once_share_a_connection() -> None:
     assert len(pages.made) == 1
     await pages.close()
     assert pages.made[0].closed
+
+
+async def test_a_session_keeps_its_tab_in_whatever_order_the_next_connection_finds_them() -> None:
+    slow = Slow()
+    slow.go_on.set()
+    one: Any = await slow.page("s", "ws://one")
+    one.url = "http://b/"
+    slow.made[0].pages.insert(0, Tab("http://a/"))
+    assert await slow.page("s", "ws://one") is one
+
+    await slow.forget("s", comes_back=True)
+    slow.tabs = ["http://c/", "http://a/", "http://b/"]
+    again: Any = await slow.page("s", "ws://one")
+    assert again.url == "http://b/"
+    again.closed = True
+    slow.made[1].pages.pop()
+    assert (await slow.page("s", "ws://one")).url == "http://a/"
+    await slow.forget("s")
+    assert (await slow.page("s", "ws://one")).url == "http://a/"
 
 
 @pytest.mark.parametrize("ends", ["forget", "close"])
@@ -77,7 +108,7 @@ async def test_a_browser_that_opens_no_tab_is_lost(hangs: bool, monkeypatch: pyt
     slow = Slow()
     slow.go_on.set()
     await slow.page("s", "ws://one")
-    slow.made[0].pages.clear()
+    slow.made[0].pages.pop().closed = True
 
     async def new_page() -> None:
         if hangs:

@@ -139,5 +139,7 @@ async def test_an_address_leads_out_of_a_tab_that_crashed(desk: LoadedEnvironmen
         await session.browse(PageAction(do=PageDo.GOTO, at="chrome://crash"))
         crashed = await session.browse(PageAction(do=PageDo.LOOK))
         again = await session.browse(PageAction(do=PageDo.GOTO, at=AT))
+        await session.browse(PageAction(do=PageDo.GOTO, at="chrome://crash"))
+        once_more = await session.browse(PageAction(do=PageDo.GOTO, at=AT))  # at once: a replay does not look
         page = await session.page()
-        assert (crashed.ok, again.ok, len(page.context.pages)) == (False, True, 1), (crashed, again)
+        assert (crashed.ok, again.ok, once_more.ok, len(page.context.pages)) == (False, True, True, 1), (crashed, again, once_more)
