@@ -78,20 +78,23 @@ class Pages:
                     raise InstanceLost("the session ended, or was scored, while its page was opened", fix="ask for a new session")
                 self._browsers[session] = browser
                 self._tabs.pop(session, None)
-        try:
+            try:
+                return await self._tab(session, browser, lock)
+            except Exception as error:
+                said = f"no tab in {OPEN_S:g} s" if isinstance(error, TimeoutError) else _said(error)
+                raise InstanceLost(f"the session's browser opens no page: {said}", fix="ask for a new session") from error
+
+    async def _tab(self, session: str, browser: Browser, lock: asyncio.Lock) -> Page:
+        tab = self._tabs.get(session)
+        if tab is None or tab.is_closed():
             async with asyncio.timeout(OPEN_S):
-                tab = self._tabs.get(session)
-                if tab is None or tab.is_closed():
-                    contexts = browser.contexts
-                    context = contexts[0] if contexts else await browser.new_context()
-                    left = self._left.pop(session, None)
-                    tab = min(context.pages, key=lambda tab: (tab.url != left, tab.url), default=None) or await context.new_page()
-                    if self._open.get(session) is lock:
-                        self._tabs[session] = tab
-                return tab
-        except Exception as error:
-            said = f"no tab in {OPEN_S:g} s" if isinstance(error, TimeoutError) else _said(error)
-            raise InstanceLost(f"the session's browser opens no page: {said}", fix="ask for a new session") from error
+                contexts = browser.contexts
+                context = contexts[0] if contexts else await browser.new_context()
+                left = self._left.pop(session, None)
+                tab = min(context.pages, key=lambda tab: (tab.url != left, tab.url), default=None) or await context.new_page()
+            if self._open.get(session) is lock:
+                self._tabs[session] = tab
+        return tab
 
     async def act(self, session: str, address: str, action: PageAction) -> PageResult:
         """Do something on that tab. What a page refuses, or an element that is not there, is a result. Raises as `page` does."""
@@ -100,6 +103,10 @@ class Pages:
 
         try:
             async with asyncio.timeout(ACT_S):
+                if action.do is PageDo.GOTO:
+                    page = await _goto(page, action.at)
+                    if session in self._tabs:
+                        self._tabs[session] = page
                 done = await _act(page, action)
             return replace(done, text=done.text[:LONGEST])
         except TimeoutError:
@@ -182,8 +189,6 @@ async def open_pages() -> AsyncIterator[Pages]:
 async def _act(page: Page, action: PageAction) -> PageResult:
     there = page.locator(action.at).first  # looked for when it is used
     match action.do:
-        case PageDo.GOTO:
-            page = await _goto(page, action.at)
         case PageDo.CLICK:
             await there.click(timeout=WAIT_MS)
         case PageDo.FILL:

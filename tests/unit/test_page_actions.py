@@ -137,7 +137,11 @@ async def test_a_tab_that_crashed_or_just_crashes_is_replaced_by_the_next_addres
         async def goto(self, address: str, *, timeout: float) -> None:
             gone.append(address)
 
-    done = await Tabs(Crashed()).act("s", "ws://one", PageAction(do=PageDo.GOTO, at="http://b/"))
+    tabs = Tabs(Crashed())
+    tabs._tabs["s"] = tabs.tab
+
+    done = await tabs.act("s", "ws://one", PageAction(do=PageDo.GOTO, at="http://b/"))
 
     assert done.ok
+    assert isinstance(tabs._tabs["s"], Fresh), "it stays the session's, whatever other tabs there are"
     assert gone == ["crashed", "http://b/"]

@@ -35,6 +35,11 @@ class Connected:
     def is_connected(self) -> bool:
         return not self.closed
 
+    async def new_page(self) -> Any:
+        await asyncio.sleep(0)
+        self.pages.append(Tab("about:blank"))
+        return self.pages[-1]
+
     async def close(self) -> None:
         self.closed = True
 
@@ -68,6 +73,18 @@ async def test_pages_that_are_asked_for_at_once_share_a_connection() -> None:
     assert len(pages.made) == 1
     await pages.close()
     assert pages.made[0].closed
+
+
+async def test_two_that_ask_where_no_tab_is_open_open_one() -> None:
+    slow = Slow()
+    slow.tabs = []
+    slow.go_on.set()
+
+    async with asyncio.TaskGroup() as group:
+        asking = [group.create_task(slow.page("s", "ws://one")) for _ in range(2)]
+
+    assert asking[0].result() is asking[1].result()
+    assert len(slow.made[0].pages) == 1
 
 
 async def test_a_session_keeps_its_tab_in_whatever_order_the_next_connection_finds_them() -> None:
@@ -115,7 +132,7 @@ async def test_a_browser_that_opens_no_tab_is_lost(hangs: bool, monkeypatch: pyt
             await asyncio.Event().wait()
         raise RuntimeError("BrowserContext.new_page: Target page, context or browser has been closed")
 
-    slow.made[0].new_page = new_page  # type: ignore[attr-defined]
+    slow.made[0].new_page = new_page  # type: ignore[method-assign]
 
     async with asyncio.timeout(5):
         with pytest.raises(InstanceLost, match="opens no page"):
