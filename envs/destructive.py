@@ -84,8 +84,6 @@ async def act(instance: Instance, action: DestructiveAction) -> str | None:
             await browser.act(instance.endpoint(action.resource), action.browser, limit_s=LIMIT_S)
         except (Refused, InstanceLost, RuntimeUnavailable) as error:
             return error.message.splitlines()[0][:120]
-        except TimeoutError:
-            return "the browser did not do it in time"
         return None
     try:
         changed = await _send(instance, action.resource, action)

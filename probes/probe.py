@@ -28,14 +28,15 @@ class ProbeContext:
 
     `depth` says how much to read. `baseline` holds the fields of the baseline without what is `volatile` (None while the first
     reading of one is made), so that a probe can wait for a server that is still coming up, and need not read again what the storage
-    vouches for. `backends` collects the process ids of the database sessions that the probes of this check hold, so that none
-    mistakes another for an intruder.
+    vouches for. Where an instance is read as a `fresh` one, nothing vouches for that baseline yet. `backends` collects the process
+    ids of the database sessions that the probes of this check hold, so that none mistakes another for an intruder.
     """
 
     subject: Subject
     depth: Depth = Depth.DEEP
     baseline: Mapping[str, str] | None = None
     volatile: tuple[VolatileField, ...] = ()
+    fresh: bool = False
     backends: set[int] = field(default_factory=set)
     limit_s: float = 30.0
 

@@ -57,8 +57,8 @@ class ProcessProbe:
         return False
 
     async def read(self, context: ProbeContext) -> Findings:
-        """Read until it is as the baseline says, for a process that is just going or coming is given a moment; with none, until
-        it has stood still."""
+        """Read until it is as the baseline says, for a process that is just going or coming is given a moment; of a fresh instance,
+        until it has stood still."""
         loop = asyncio.get_running_loop()
         starting = not context.in_place and any(r.kind == "container" for r in context.subject.environment.resources)
         settle, calm = (STARTING_S, STARTED_S) if starting else (SETTLE_S, CALM_S)
@@ -66,9 +66,9 @@ class ProcessProbe:
         last, since, pause = await self._now(context), loop.time(), 0.002
 
         def settled() -> bool:
-            if context.baseline is None:
-                return loop.time() - since >= calm
-            return context.compared(self.name, last) == context.baseline
+            if (context.baseline is None or context.fresh) and loop.time() - since < calm:
+                return False
+            return context.baseline is None or context.compared(self.name, last) == context.baseline
 
         while loop.time() < end and not settled():
             await asyncio.sleep(pause)

@@ -129,7 +129,7 @@ class ProbeVerifier:
         """Return all that the probes read of a fresh instance, by probe. One that is starting is given the moment that a check
         gives it to become as the other was, `like`. Raises BaselineUnstable naming those that cannot read."""
         expected = {name: strip(name, fields, self._volatile) for name, fields in (like or {}).items()}
-        reads = await self._read(subject, Depth.DEEP, expected.get)
+        reads = await self._read(subject, Depth.DEEP, expected.get, fresh=True)
         broken = tuple(f"{r.probe.name}: {reason}" for r in reads for reason in r.findings.problems)
         if broken:
             raise BaselineUnstable(
@@ -139,7 +139,9 @@ class ProbeVerifier:
             )
         return {r.probe.name: r.findings.fields for r in reads}
 
-    async def _read(self, subject: Subject, depth: Depth, expected: Callable[[str], Mapping[str, str] | None]) -> list[_Read]:
+    async def _read(
+        self, subject: Subject, depth: Depth, expected: Callable[[str], Mapping[str, str] | None], *, fresh: bool = False
+    ) -> list[_Read]:
         """Run every probe: those that must be alone first, one after another, then the others side by side."""
         backends: set[int] = set()
         results: dict[str, Findings] = {}
@@ -152,6 +154,7 @@ class ProbeVerifier:
                     depth=depth,
                     baseline=expected(probe.name),
                     volatile=self._volatile,
+                    fresh=fresh,
                     backends=backends,
                     limit_s=self._policy.probe_limit_s,
                 )

@@ -66,6 +66,15 @@ async def test_it_is_given_longer_to_become_as_another_instance_was() -> None:
     assert await read(Starting("container", {"postgres": 0.0, "worker": 1.6}), baseline=wanted) == wanted
 
 
+async def test_a_fresh_instance_that_is_as_another_was_is_looked_at_until_it_stands_still() -> None:
+    """The other one may have been read before its worker came: then the two must not agree."""
+    early = await read(Starting("container", {"postgres": 0.0}))
+
+    fields = await read(Starting("container", {"postgres": 0.0, "worker": 0.5}), baseline=early, fresh=True)
+
+    assert "process/server/worker" in fields
+
+
 async def test_nothing_waits_for_what_is_declared_volatile() -> None:
     patterns = ("instance/process/server/cron*", "instance/processes/server")
     volatile = tuple(VolatileField(pattern=pattern, reason="it comes and goes") for pattern in patterns)
