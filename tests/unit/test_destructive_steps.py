@@ -1,4 +1,4 @@
-"""Steps on a page that do not end are an action that could not be done, and no fault of the check."""
+"""Steps on a page: which count as done where they do not end, or end the browser."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from envs import destructive
+from sandbox.errors import InstanceLost
 from sandbox.model import BrowserAction, DestructiveAction, PageAction, PageDo, PageResult, PageStep
 from sandbox.ports import Instance
 
@@ -18,6 +19,7 @@ class World:
     """An instance with a browser, and the pages of it: one that refuses to answer."""
 
     ended = False
+    lost = False
 
     def endpoint(self, resource: str) -> str:
         return "ws://here"
@@ -29,7 +31,13 @@ class World:
         finally:
             self.ended = True
 
+    async def page(self, session: str, address: str) -> None:
+        if self.lost:
+            raise InstanceLost("the session's browser does not answer")
+
     async def act(self, session: str, address: str, action: PageAction) -> PageResult:
+        if action.do is PageDo.GOTO:
+            raise InstanceLost("the session's browser is gone")
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -45,3 +53,16 @@ async def test_steps_that_do_not_end_are_not_done(monkeypatch: pytest.MonkeyPatc
 
     assert said == "its steps did not end within 0.05 s"
     assert world.ended
+
+
+@pytest.mark.parametrize(("lost", "said"), [(False, None), (True, "the session's browser does not answer")])
+async def test_steps_that_end_the_browser_are_done_and_those_that_never_reached_one_are_not(
+    monkeypatch: pytest.MonkeyPatch, lost: bool, said: str | None
+) -> None:
+    world: Any = World()
+    world.lost = lost
+    monkeypatch.setattr(destructive, "open_pages", world.open)
+    steps = (PageStep(action=PageAction(do=PageDo.GOTO, at="chrome://crash")),)
+    action = DestructiveAction(name="a", resource="web", browser=BrowserAction(steps=steps))
+
+    assert await destructive.act(cast("Instance", world), action) == said
