@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -68,6 +69,11 @@ def main() -> None:
         else:
             print(f"error: {message}", file=sys.stderr)
         code = INTERRUPTED
+    if code == INTERRUPTED:  # all is closed and said; a further signal would find the interpreter without its handlers, and kill it
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 

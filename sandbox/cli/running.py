@@ -25,6 +25,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     A second signal does not cut the closing short, as asyncio's own handler would; a third one ends the process at once.
     """
     asked = 0
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    interrupted = False
 
     async def main() -> T:
         task = asyncio.current_task()
@@ -39,15 +41,26 @@ def run(work: Coroutine[Any, Any, T]) -> T:
             elif asked > 2:
                 os._exit(INTERRUPTED)  # sandboxes die with their manager
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop)
-        return await work
-
-    with asyncio.Runner() as runner:
+        loop = asyncio.get_running_loop()
+        for number in before:
+            loop.add_signal_handler(number, stop)
         try:
+            return await work
+        finally:  # the loop would take its handlers away only after it has closed what they write to
+            for number in before:
+                loop.remove_signal_handler(number)
+                signal.signal(number, lambda *_: stop())
+
+    try:
+        with asyncio.Runner() as runner:
             return runner.run(main())
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
+    except asyncio.CancelledError:
+        interrupted = True
+        raise KeyboardInterrupt from None
+    finally:
+        for number, handler in before.items():
+            if not interrupted:  # else all that is left is to say so, which no further signal cuts short
+                signal.signal(number, handler)
 
 
 def guarded(call: Callable[[], int | None], argv: Sequence[str]) -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -18,6 +21,7 @@ from rich.console import Console
 from envs import views
 from envs.registry import Registry
 from sandbox.cli import audit, pool
+from sandbox.cli.running import run
 from sandbox.errors import EnvironmentInvalid, LimitReached
 from sandbox.settings import load
 
@@ -117,3 +121,24 @@ def test_the_list_breaks_no_word_at_80_columns() -> None:
     }
     lines = rendered([row | {"name": "shop", "origin": "autoclave (envs.shop:environment)"}], 80)
     assert any("shop" in line and line.rstrip().endswith("autoclave") for line in lines), lines
+
+
+def test_a_signal_while_the_loop_closes_is_taken_in_silence(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the loop's own handlers write to is closed before they are taken away."""
+    close: Any = asyncio.SelectorEventLoop._close_self_pipe  # type: ignore[attr-defined]
+
+    def closed_and_signalled(loop: asyncio.AbstractEventLoop) -> None:
+        close(loop)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    async def work() -> int:
+        return 5
+
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "_close_self_pipe", closed_and_signalled)
+
+    assert run(work()) == 5
+    assert capfd.readouterr().err == ""
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
