@@ -60,7 +60,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     finally:
         for number, handler in before.items():
             if not interrupted:  # else all that is left is to say so, which no further signal cuts short
-                signal.signal(number, handler)
+                signal.signal(number, handler or signal.SIG_DFL)  # None: what installed it is not Python
 
 
 def guarded(call: Callable[[], int | None], argv: Sequence[str]) -> int:
