@@ -39,8 +39,11 @@ def of_description(which: str) -> list[Candidate]:
 def _inside(which: str, action: DestructiveAction) -> DestructiveAction:
     if not action.sql:
         return action
-    statements = ";\n".join(action.sql)
-    script = f"psql -Xqv ON_ERROR_STOP=1 -U {action.role or 'agent'} -d {which} > /dev/null <<'END'\n{statements};\nEND"
+    role = action.role or "agent"
+    # An owner need not be one that may log in.
+    user, first = (role, ()) if role in ("agent", "postgres") else ("postgres", (f"set session authorization {role}",))
+    statements = ";\n".join((*first, *action.sql))
+    script = f"psql -Xqv ON_ERROR_STOP=1 -U {user} -d {which} > /dev/null <<'END'\n{statements};\nEND"
     return replace(action, argv=("sh", "-c", script), sql=(), role="", resource=None)
 
 
