@@ -80,9 +80,16 @@ class Pool:
             environments=self._all,
         )
         self._creator = Creator(ports, checker, self._resetter, self._sharing.place)
-        self._spares = Spares(ports, creator=self._creator, crew=self._crew, leasing=self._leasing, environments=self._all)
-        self._rechecks = Rechecks(ports, turnover=self._turnover, crew=self._crew, environments=self._all)
         self._retirement = Retirement(ports, resetter=self._resetter, turnover=self._turnover, crew=crew, environments=self._all)
+        self._spares = Spares(
+            ports,
+            creator=self._creator,
+            retirement=self._retirement,
+            crew=crew,
+            leasing=self._leasing,
+            environments=self._all,
+        )
+        self._rechecks = Rechecks(ports, turnover=self._turnover, crew=self._crew, environments=self._all)
         self._seals = Seals(ports, preparer=self._preparer, environments=self._all)
         self._upkeep = Upkeep(ports, self._crew)
         self._shipping = Shipping(ledger, required=self._required, ask_deep=self._ask_deep)

@@ -63,9 +63,12 @@ class Upkeep:
 class Spares:
     """Keeps every environment at its size, as far as the breaker lets it."""
 
-    def __init__(self, ports: Ports, *, creator: Creator, crew: Crew, leasing: Leasing, environments: Environments) -> None:
+    def __init__(
+        self, ports: Ports, *, creator: Creator, retirement: Retirement, crew: Crew, leasing: Leasing, environments: Environments
+    ) -> None:
         self.every_s = ports.limits.upkeep_s
         self._creator = creator
+        self._retirement = retirement
         self._crew = crew
         self._leasing = leasing
         self._environments = environments
@@ -87,6 +90,8 @@ class Spares:
         namespace = await self._creator.create(prepared)
         if namespace is not None:
             prepared.put(namespace)
+            if prepared.successor is not None:  # overtaken while it was made: it stands in the place of one that somebody waits for
+                await self._retirement.round()
         elif prepared.breaker.is_open and not prepared.members:
             prepared.waiting.fail_all(PoolBroken(f"no namespace of {prepared.name} can be made: {prepared.breaker.reason}"))
         self.fill(prepared)

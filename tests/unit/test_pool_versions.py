@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from typing import Any
 
 import pytest
@@ -88,6 +89,26 @@ async def test_a_start_state_that_the_former_version_is_still_making_is_not_give
             assert (await session.run(["get", "orders"])).text == "2"
             assert (await session.run(["get", "mark"])).text == "of 2"
             assert session.namespace.start.baseline.key != pool.environment("memory").golden.baseline.key
+
+
+async def test_what_was_being_made_when_the_version_rolled_leaves_its_place_at_once(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, start = asyncio.Event(), bench.runtime.start
+
+    async def slowly(environment: Any, snapshot: Any, namespace: str, generation: int) -> Any:
+        if re.fullmatch("memory-[0-9a-f]{12}", namespace) and environment.spec.version == "1.0.0":
+            await gate.wait()
+        return await start(environment, snapshot, namespace, generation)
+
+    monkeypatch.setattr(bench.runtime, "start", slowly)
+    pool = await bench.open(version(1), size=2)
+    await pool.roll(version(2))
+    waiting = asyncio.create_task(pool.acquire("memory", wait=5))
+    await asyncio.sleep(0.02)
+    gate.set()
+    async with await waiting as session:
+        assert (await session.run(["get", "orders"])).text == "2"
 
 
 async def test_who_is_overtaken_by_two_versions_gets_the_newest(bench: Any) -> None:
