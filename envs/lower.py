@@ -139,7 +139,7 @@ def action(table: DestructiveTable) -> DestructiveAction:
 
 
 def _step(table: StepTable) -> PageStep:
-    do = next(do for do in PageDo if getattr(table, do, ""))
+    (do,) = table.does
     text, data = (table.file, table.text.encode()) if do is PageDo.UPLOAD else (table.text, b"")
     return PageStep(action=PageAction(do=do, at=getattr(table, do), text=text, data=data), may_fail=table.may_fail)
 

@@ -15,7 +15,7 @@ from envs.problems import Problems, suggestion
 from envs.spec import DestructiveTable, EnvironmentFile, TaskTable
 from sandbox import plugins
 from sandbox.errors import EnvironmentInvalid
-from sandbox.model import EnvironmentSpec
+from sandbox.model import EnvironmentSpec, PageDo
 from sandbox.plugins import Group
 
 _RESERVED = ("/usr", "/etc", "/proc", "/dev", "/sys", "/bin", "/lib", "/sbin", "/run", "/checks")
@@ -170,14 +170,13 @@ def _destructive(file: EnvironmentFile, problems: Problems) -> None:
 
 def _steps(action: DestructiveTable, key: tuple[str | int, ...], problems: Problems) -> None:
     for number, step in enumerate(action.steps):
-        does = [do for do in ("goto", "click", "fill", "select", "upload") if getattr(step, do)]
-        if len(does) != 1:
+        if len(does := step.does) != 1:
             has = ", ".join(does) or "none"
             problems.add((*key, "steps", number), f"must have exactly one of goto, click, fill, select, upload (has {has})")
-        elif step.text and does[0] in ("goto", "click"):
+        elif step.text and does[0] in (PageDo.GOTO, PageDo.CLICK):
             problems.add((*key, "steps", number, "text"), "goes with `fill`, `select` and `upload` only")
-        elif bool(step.file) != (does[0] == "upload"):
-            fault = "needs `file`, the name of what is uploaded" if does[0] == "upload" else "`file` goes with `upload` only"
+        elif bool(step.file) != (does[0] is PageDo.UPLOAD):
+            fault = "needs `file`, the name of what is uploaded" if does[0] is PageDo.UPLOAD else "`file` goes with `upload` only"
             problems.add((*key, "steps", number), fault)
 
 

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sandbox.model import PageDo
+
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$", description="lower case, digits, `-` and `_`; a letter first")]
 Text = Annotated[str, Field(min_length=1)]
 Inside = Annotated[str, Field(pattern=r"^/", description="an absolute path as the agent sees it")]
@@ -120,6 +122,11 @@ class StepTable(_Table):
     text: str = Field("", description="what is typed, the option that is chosen, or the content of the file that is uploaded")
     file: str = Field("", description="the name of the file that is uploaded")
     may_fail: bool = Field(False, description="the next step follows also where the page refuses this one")
+
+    @property
+    def does(self) -> list[PageDo]:
+        """What of it is given; one, where it is valid."""
+        return [do for do in PageDo if getattr(self, do, "")]
 
 
 class DestructiveTable(_Table):

@@ -211,9 +211,8 @@ class Session:
                 async with self._acting("score") as instance, asyncio.timeout(limits.scoring_s):
                     self._cuts += 1
                     with self._notes.doing(ActionKind.SCORE):
-                        await self._host.pages.forget(
-                            self.lease.id, comes_back=True
-                        )  # also one being made, which would act beside the scoring
+                        # One that is just being made, too: it would act beside the scoring.
+                        await self._host.pages.forget(self.lease.id, comes_back=True)
                         await instance.quiesce()
                     scored = await environment.score(instance.subject(), task)
                 if self._has_ended:  # it may have read the reset state, or the next holder's

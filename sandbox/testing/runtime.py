@@ -37,6 +37,7 @@ class MemoryRuntime:
     """Makes memory instances. `leaks` maps a reset method to patterns (`file/...`, `process/...`) that it misses."""
 
     name = "memory"
+    makes: type[MemoryInstance] = MemoryInstance
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class MemoryRuntime:
 
     async def start(self, environment: Environment, snapshot: Snapshot, namespace: NamespaceId, generation: int) -> MemoryInstance:
         await self.faults.at("start")
-        instance = MemoryInstance(self, environment.spec, snapshot, namespace, generation)
+        instance = self.makes(self, environment.spec, snapshot, namespace, generation)
         await instance.come_up(snapshot, generation)
         self.own(instance)
         return instance

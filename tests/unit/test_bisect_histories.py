@@ -27,7 +27,6 @@ from sandbox.model import (
     Depth,
     ExecResult,
     Mismatch,
-    NamespaceId,
     ResetMethod,
     ResetPolicy,
     Snapshot,
@@ -212,11 +211,7 @@ class Sticky(MemoryInstance):
 
 
 class StickyRuntime(MemoryRuntime):
-    async def start(self, environment: Any, snapshot: Snapshot, namespace: NamespaceId, generation: int) -> MemoryInstance:
-        instance = Sticky(self, environment.spec, snapshot, namespace, generation)
-        await instance.come_up(snapshot, generation)
-        self.own(instance)
-        return instance
+    makes = Sticky
 
 
 def under(environment: Any, method: ResetMethod) -> Any:
@@ -465,11 +460,7 @@ class Shell(MemoryInstance):
 
 
 class ShellRuntime(MemoryRuntime):
-    async def start(self, environment: Any, snapshot: Snapshot, namespace: NamespaceId, generation: int) -> MemoryInstance:
-        instance = Shell(self, environment.spec, snapshot, namespace, generation)
-        await instance.come_up(snapshot, generation)
-        self.own(instance)
-        return instance
+    makes = Shell
 
 
 async def test_a_reproduction_counts_as_done_although_what_it_leaves_out_would_have_made_it_end_well(home: Home) -> None:
