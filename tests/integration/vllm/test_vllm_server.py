@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,28 +54,43 @@ async def test_ids_go_in_and_out_of_a_served_model(server: Any, model: Path, tmp
     assert load.kv_usage is not None
 
 
+async def published_under_a_request(engine: HttpEngine, weights: Sequence[Path]) -> tuple[int, ...]:
+    """The version of each token of a request that a publication met in flight; `weights` take turns.
+
+    A machine that is short of processors may answer a publication only after the request before it has ended: then there was
+    nothing in flight, and the next one is tried.
+    """
+    async with asyncio.timeout(400):
+        while True:
+            new = engine.version + 1
+            flying = asyncio.create_task(engine.generate(Request(ids=(7,) * 300, session="s", max_tokens=1000, temperature=0.7)))
+            while not flying.done() and not (await engine.load()).running:  # noqa: ASYNC110 - the server tells nobody
+                await asyncio.sleep(0.05)
+            report = await engine.publish(weights[new % len(weights)], new)
+            versions = (await flying).version_of_each()
+            assert (report.version, report.changed) == (new, True)
+            assert set(versions) <= {new - 1, new}
+            assert list(versions) == sorted(versions)
+            if len(set(versions)) == 2:
+                return versions
+
+
 async def test_weights_reach_a_served_model_in_flight_and_a_directory_that_is_not_there_does_not(
     server: Any, model: Path, other_model: Path, tmp_path: Path
 ) -> None:
     engine, _ = made(server.url, model, tmp_path)
-    ask = Request(ids=(7,) * 300, session="s", max_tokens=3000, temperature=0.7)
     async with engine:
-        flying = asyncio.create_task(engine.generate(ask))
-        async with asyncio.timeout(60):
-            while not (await engine.load()).running:  # noqa: ASYNC110 - the server tells nobody
-                await asyncio.sleep(0.05)
-        report = await engine.publish(other_model, 1)
-        versions = (await flying).version_of_each()
-        assert (report.version, report.changed) == (1, True)
-        assert set(versions) <= {0, 1}
-        assert list(versions) == sorted(versions)
-        assert versions[-1] == 1
-        with pytest.raises(EngineLost):
-            await engine.publish(tmp_path / "nowhere", 2)
-        assert engine.version == 1
-        again = await engine.generate(Request(ids=(7,) * 20, session="s", max_tokens=4, temperature=1.0))
-        assert set(again.version_of_each()) == {1}
-        assert (await engine.publish(model, 2)).changed is True
+        try:
+            versions = await published_under_a_request(engine, (model, other_model))
+            held = engine.version
+            assert versions[-1] == held
+            with pytest.raises(EngineLost):
+                await engine.publish(tmp_path / "nowhere", held + 1)
+            assert engine.version == held
+            again = await engine.generate(Request(ids=(7,) * 20, session="s", max_tokens=4, temperature=1.0))
+            assert set(again.version_of_each()) == {held}
+        finally:  # the other tests ask the same server for the first model's answers
+            await engine.publish(model, engine.version + 1)
 
 
 async def test_what_a_served_model_cannot_take_is_the_requests_own_fault(server: Any, model: Path, tmp_path: Path) -> None:
