@@ -56,6 +56,7 @@ class Discovery:
                 }
                 for probe, origin, fields in self.probes
             ],
+            "ready": {resource: list(argv) for resource, argv in self.observed.known.ready.items()},
             "volatile": [
                 {"pattern": p.pattern, "reason": p.reason, "covers": list(p.covers), "also": p.also, "once": p.once}
                 for p in self.proposals
@@ -108,7 +109,9 @@ async def discover(
     seen = (
         f"{observed.instances} fresh instances, one of them again {later_s:g} s later and after a restore: {observed.fields} fields"
     )
-    text = proposed(probes, found, seen=seen, remarks=servers.remarks, left=left, builds=observed.between_builds)
+    text = proposed(
+        probes, found, seen=seen, remarks=servers.remarks, ready=servers.ready, left=left, builds=observed.between_builds
+    )
     return Discovery(
         environment=own.name,
         runtime=runtime.name,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from sandbox.aio import poll
 from sandbox.model import Depth, EnvironmentSpec, ProbeSpec, ProcessInfo, VolatileField
 from sandbox.ports import Instance
 from sandbox.ports.container import ContainerView, HasContainers
@@ -104,10 +105,12 @@ END
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """Commands that tell what it keeps, by name; those of `pairs` print `name=value` lines. `answer` is what each of them prints
-    where it does tell: some end well with a refusal. `directory` prints where its files lie, of which it writes `writes` when it
-    likes. `remark` is for the author."""
+    where it does tell: some end well with a refusal. `ready` is for a shell, and ends with 0 once it answers, with 1 as long
+    as it is starting. `directory` prints where its files lie, of which it writes `writes` when it likes. `remark` is for the
+    author."""
 
     inside: Mapping[str, tuple[str, ...]]
+    ready: str
     pairs: tuple[str, ...] = ()
     answer: str = ".*"
     directory: tuple[str, ...] = ()
@@ -128,6 +131,7 @@ def _shell(text: str) -> tuple[str, ...]:
 
 _POSTGRES = Server(
     inside={"rows": _shell(_ROWS), "definitions": _shell(_DEFINITIONS), "server": _shell(_SERVER)},
+    ready='pg_isready -q -d template1 -U "${POSTGRES_USER:-postgres}"',  # its port accepts while it still recovers, too
     pairs=("rows", "server"),
     directory=_shell(f'{_PSQL} -d template1 -c "show data_directory"'),
     writes=("base*", "global*", "pg_[!hi]*", "postmaster.*"),  # all but the files of its settings
@@ -135,9 +139,17 @@ _POSTGRES = Server(
     "reads far more of it, and resets in a fraction of the time: autoclave env new NAME --from postgresql://...",
 )
 _KEYS = r"\d+ keys [0-9a-f]{40}\s*"  # and not "NOAUTH Authentication required.", after which its client ends with 0, too
+
+
+def _redis(client: str) -> Server:
+    # What it says while it loads its file is an answer like another to its client.
+    ready = f"case $({client} ping) in PONG) true ;; LOADING*) false ;; *) (exit 2) ;; esac"
+    return Server(inside={"keys": (client, "eval", _OF_REDIS.strip(), "0")}, answer=_KEYS, ready=ready)
+
+
 SERVERS: Mapping[str, Server] = {
-    "redis-server": Server(inside={"keys": ("redis-cli", "eval", _OF_REDIS.strip(), "0")}, answer=_KEYS),
-    "valkey-server": Server(inside={"keys": ("valkey-cli", "eval", _OF_REDIS.strip(), "0")}, answer=_KEYS),
+    "redis-server": _redis("redis-cli"),
+    "valkey-server": _redis("valkey-cli"),
     "postgres": _POSTGRES,
 }
 
@@ -164,9 +176,11 @@ def running(processes: Iterable[ProcessInfo]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is proposed for the known servers of an instance, with remarks for the author."""
+    """What is proposed for the known servers of an instance, with remarks for the author. `ready` has a command for each resource
+    that says nothing of when it is ready."""
 
     probes: tuple[ProbeSpec, ...] = ()
+    ready: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     volatile: tuple[VolatileField, ...] = ()
     remarks: tuple[str, ...] = ()
 
@@ -176,31 +190,48 @@ async def known(spec: EnvironmentSpec, instance: Instance) -> Known:
     proposed: what they print of it would pass for its state."""
     subject = instance.subject()
     own = {p.resource for p in spec.probes if p.kind == "container"}
-    containers = [r.name for r in spec.resources if r.kind == "container" and r.name not in own]
+    containers = {r.name: r for r in spec.resources if r.kind == "container" and r.name not in own}
     if not containers or not isinstance(subject, HasContainers):
         return Known()
     programs = running(await subject.processes())
     probes: list[ProbeSpec] = []
+    ready: dict[str, tuple[str, ...]] = {}
     volatile: list[VolatileField] = []
     remarks: list[str] = []
-    for resource in containers:
+    for resource, described in containers.items():
         view = subject.container(resource)
         if not programs:
             remarks.append(f"what a server of {resource} holds in memory alone is not read: add a command to `inside`")
         name = resource if resource not in {p.name for p in spec.probes} else f"{resource}-server"
-        asked = []
+        asked, conditions = [], []
         for program in programs:
             server = SERVERS[program]
+            answers = await _answers(view, server)
             directory, refused = await _asked(view, server)
             if refused:
                 remarks.append(f"{program} runs in {resource}, but what it holds cannot be asked for, and is not read: {refused}")
                 continue
             asked.append(program)
+            conditions += [server.ready] if answers else []
             volatile += server.volatile(name, program, directory)
             remarks += [server.remark] if server.remark else []
         if asked:
             probes.append(probe_of(asked, resource, name=name))
-    return Known(probes=tuple(probes), volatile=tuple(volatile), remarks=tuple(remarks))
+        if conditions and "ready" not in described.options:
+            ready[resource] = _shell(" && ".join(conditions))
+    return Known(probes=tuple(probes), ready=ready, volatile=tuple(volatile), remarks=tuple(remarks))
+
+
+async def _answers(view: ContainerView, server: Server) -> bool:
+    """Wait while it says that it is starting."""
+    code = 1
+
+    async def told() -> bool:
+        nonlocal code
+        code = (await view.run(_shell(server.ready), limit_s=LIMIT_S)).exit_code
+        return code != 1
+
+    return await poll(told, timeout=LIMIT_S, interval=0.05, slowest=0.5) and code == 0
 
 
 async def _asked(view: ContainerView, server: Server) -> tuple[str, str]:

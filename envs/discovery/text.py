@@ -14,6 +14,7 @@ from sandbox.model import ProbeSpec
 
 WIDTH = 120
 ONCE = "one reading alone had it: where it is called otherwise each time, put a star for what changes"
+READY = "a port accepts before the server behind it answers: a lease waits for both"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # What a kind of probe is there for.
 WHY: Mapping[str, str] = {
@@ -60,15 +61,19 @@ def proposed(
     *,
     seen: str,
     remarks: Sequence[str] = (),
+    ready: Mapping[str, tuple[str, ...]] | None = None,
     left: Sequence[Unstable],
     builds: int,
 ) -> str:
-    """Probes (with where each comes from, and how many fields it reads) and volatile fields, each with its reason."""
+    """Probes (with where each comes from, and how many fields it reads), when containers are ready, and volatile fields, each with
+    its reason."""
     lines = [*_comment(f"Proposed from {seen}. Edit it and put it at the end of environment.toml.")]
     if builds:
         said = f"{builds} fields differ between two builds from the seed. No trouble: one is sealed, all others are its clones."
         lines += _comment(said)
     lines += [line for remark in remarks for line in _comment(remark)]
+    for resource, argv in (ready or {}).items():
+        lines += ["", *_comment(READY), f"[resources.{key(resource)}.ready]", f"command = {value(argv)}"]
     for probe, origin, fields in probes:
         lines += ["", *_comment(f"{WHY.get(probe.kind, 'a probe of a kind of your own')}: {fields} fields; {origin}")]
         keys = {"name": probe.name, "kind": probe.kind, **({"resource": probe.resource} if probe.resource else {})}

@@ -150,3 +150,12 @@ def test_its_directory_is_told(told: Answers, conninfo: str) -> None:
     environ = {"PATH": f"{scratch.binaries()}:{os.environ['PATH']}", "PGHOST": str(conninfo_to_dict(conninfo)["host"])}
     said = subprocess.run(SERVER.directory, env=environ, capture_output=True, text=True, timeout=60, check=True).stdout
     assert Path(said.strip(), "PG_VERSION").exists()
+
+
+def test_it_is_ready_once_it_answers(conninfo: str, tmp_path: Path) -> None:
+    def code(place: str) -> int:
+        environ = {"PATH": f"{scratch.binaries()}:{os.environ['PATH']}", "PGHOST": place}
+        return subprocess.run(["sh", "-c", SERVER.ready], env=environ, capture_output=True, timeout=60, check=False).returncode
+
+    assert code(str(conninfo_to_dict(conninfo)["host"])) == 0
+    assert code(str(tmp_path)) == 2

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from probes.canonical import listing
 from sandbox.cli import output
 from sandbox.errors import EnvironmentInvalid
 from sandbox.model import EnvironmentSpec, ExecResult, ProbeSpec, ProcessInfo, ResourceSpec, Role, VolatileField
+from sandbox.resources.container import ContainerOptions
 from sandbox.settings import Settings, Users
 
 
@@ -220,12 +223,13 @@ async def test_what_is_no_name_of_an_image_is_not_blamed_on_the_engine(
 
 
 class Inside:
-    """An instance of one container, in which these servers run and each client says what is given for it."""
+    """An instance of one container, in which these servers run and each client says what is given for it. Until they were asked
+    `starting` times whether they are ready, they are not."""
 
     in_place = False
 
-    def __init__(self, programs: Sequence[str], said: Mapping[str, str]) -> None:
-        self._programs, self._said = programs, said
+    def __init__(self, programs: Sequence[str], said: Mapping[str, str], starting: int = 0) -> None:
+        self._programs, self._said, self._starting = programs, said, starting
 
     def subject(self) -> Any:
         return self
@@ -237,6 +241,11 @@ class Inside:
         return [ProcessInfo(pid=n, parent=0, role=Role.SERVER, argv=(name,)) for n, name in enumerate(self._programs, 1)]
 
     async def run(self, argv: Sequence[str], *, limit_s: float) -> ExecResult:
+        if any(server.ready in argv for server in servers.SERVERS.values()):
+            self._starting -= 1
+            return ExecResult(exit_code=1 if self._starting >= 0 else 0, stdout=b"", stderr=b"")
+        if self._starting > 0:
+            return ExecResult(exit_code=2, stdout=b"", stderr=b"the database system is starting up")
         text = next(text for client, text in self._said.items() if client in " ".join(argv))
         return ExecResult(exit_code=0, stdout=text.encode(), stderr=b"")
 
@@ -244,9 +253,11 @@ class Inside:
 OF_ONE_CONTAINER = EnvironmentSpec(name="app", version="1", digest="d", resources=(ResourceSpec(name="app", kind="container"),))
 
 
-async def looked_into(programs: Sequence[str], said: Mapping[str, str]) -> servers.Known:
-    instance: Any = Inside(programs, said)
-    return await servers.known(OF_ONE_CONTAINER, instance)
+async def looked_into(
+    programs: Sequence[str], said: Mapping[str, str], starting: int = 0, spec: EnvironmentSpec = OF_ONE_CONTAINER
+) -> servers.Known:
+    instance: Any = Inside(programs, said, starting)
+    return await servers.known(spec, instance)
 
 
 async def test_a_refusal_does_not_pass_for_what_a_server_holds() -> None:
@@ -268,6 +279,41 @@ async def test_each_server_of_a_container_is_asked() -> None:
     assert set(probe.options["inside"]) == {"keys", "valkey-server keys", "rows", "definitions", "server"}
     assert probe.options["pairs"] == ("rows", "server")
     assert len(set(probe.options["inside"].values())) == 5
+
+
+async def test_a_server_that_is_still_starting_is_waited_for_and_leases_are_to_wait_as_well() -> None:
+    said = {"psql": "/data\n", "pg_dumpall": "x"}
+    found = await looked_into(["postgres"], said, starting=3)
+    (argv,) = found.ready.values()
+
+    assert [probe.name for probe in found.probes] == ["app"]
+    assert argv[:2] == ("sh", "-c")
+    assert "pg_isready" in argv[2]
+    text = described("x", {"resources": {"app": {"kind": "container", "ports": [5432]}}}, [])
+    text += proposed([], [], seen="2 instances", ready=found.ready, left=[], builds=0)
+    table = tomllib.loads(text)["resources"]["app"]
+    assert ContainerOptions.model_validate({k: v for k, v in table.items() if k != "kind"}).ready.command == list(argv)
+
+
+async def test_what_its_author_says_of_readiness_stays() -> None:
+    (resource,) = OF_ONE_CONTAINER.resources
+    spec = replace(OF_ONE_CONTAINER, resources=(replace(resource, options={"ready": {"port": 5432}}),))
+    found = await looked_into(["postgres"], {"psql": "/data\n", "pg_dumpall": "x"}, spec=spec)
+
+    assert (len(found.probes), found.ready) == (1, {})
+
+
+@pytest.mark.parametrize(
+    ("said", "code"), [("PONG", 0), ("LOADING Redis is loading the dataset in memory", 1), ("NOAUTH Authentication required.", 2)]
+)
+def test_a_redis_that_loads_its_file_is_not_ready(said: str, code: int, tmp_path: Path) -> None:
+    client = tmp_path / "redis-cli"
+    client.write_text(f"#!/bin/sh\necho '{said}'\n")
+    client.chmod(0o755)
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    line = servers.SERVERS["redis-server"].ready
+    assert subprocess.run(["sh", "-c", line], env=environ, check=False, timeout=60).returncode == code
+    assert subprocess.run(["sh", "-c", f"{line} && exit 7"], env=environ, check=False, timeout=60).returncode == (code or 7)
 
 
 def test_a_remark_never_leaves_its_comment() -> None:
