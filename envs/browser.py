@@ -20,6 +20,7 @@ from sandbox.model import BrowserAction
 from sandbox.resources.browser import cdp
 from sandbox.resources.browser.seeding import blank_visit
 
+SETTLED_S = 12.0  # by then a browser has on its disk what a page keeps; who acts by a script is quicker than whoever it stands for
 _ADDRESS = re.compile(r"ws\+unix://(?P<socket>.*?):/(?:part/(?P<part>.+))?")
 # One expression, so that it can be evaluated in any page of the origin.
 READ = """(async () => {

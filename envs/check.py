@@ -6,20 +6,21 @@ reset the probes must find differences, since a check that sees nothing of what 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from envs import destructive
+from envs import browser, destructive
 from envs.planting.candidates import candidates, own
 from envs.planting.kept import stored
 from envs.planting.score import ProbeScore, survey
 from envs.trial import Trial
 from sandbox.clock import SystemClock
 from sandbox.errors import AutoclaveError, EnvironmentInvalid, InstanceLost, LimitReached
-from sandbox.model import Baseline, DestructiveAction, Mismatch, ResetMethod, VerdictStatus
+from sandbox.model import Baseline, DestructiveAction, Mismatch, ResetMethod, Verdict, VerdictStatus
 from sandbox.pool.limits import PoolLimits
 from sandbox.pool.members import Ports, StartState
 from sandbox.pool.preparation import Preparer
@@ -186,7 +187,7 @@ class _Round:
             with self._spent("trajectories"):
                 lost = await self._act(part, control=whole)
             with self._spent("reset"):
-                error = lost or await self._reset()
+                error = lost or await self._reset(part)
                 if error is None:
                     self.parts.append(part)
                     continue
@@ -212,7 +213,7 @@ class _Round:
         if not control:  # half of a part that had its control
             return None
         try:
-            verdict = await self._trial.look()
+            verdict = await self._look(part)
         except (InstanceLost, LimitReached) as error:  # one that outgrew its bounds is stopped
             return str(error)
         if verdict.clean and self._sighted and all(a.blind for a in part):
@@ -226,14 +227,24 @@ class _Round:
             self.notes["trajectories"].append(f"without a reset {len(verdict.mismatches)} fields differ")
         return None
 
-    async def _reset(self) -> str | None:
+    async def _look(self, part: Sequence[DestructiveAction], *, after: ResetMethod | None = None) -> Verdict:
+        """Before a reset, or as a pool does `after` it: what goes on running is left. What was done in a browser, and has not been
+        thrown away, may come to its disk seconds later."""
+        verdict = await self._trial.look(quiesce=after is None)
+        thrown = after is not None and after.replaces
+        if verdict.clean and not thrown and any(action.browser is not None for action in part):
+            await asyncio.sleep(browser.SETTLED_S)
+            verdict = await self._trial.look(quiesce=after is None)
+        return verdict
+
+    async def _reset(self, part: Sequence[DestructiveAction]) -> str | None:
         """Reset and compare; return why the reset failed, None when it ran."""
         self._say(f"{self._prefix}reset by {self._report.method.value}")
         try:
             await self._trial.reset()
         except (AutoclaveError, OSError, TimeoutError) as error:
             return " ".join(f"{type(error).__name__}: {error}".split())[:400]
-        verdict = await self._trial.look(quiesce=False)  # as a pool does after it: what goes on running is left
+        verdict = await self._look(part, after=self._report.method)
         known = {(m.probe, m.field) for m in self._report.differences}
         self._report.differences += [m for m in verdict.mismatches if (m.probe, m.field) not in known]
         self._report.problems += [f"probe {p.probe}: {p.reason}" for p in verdict.problems]

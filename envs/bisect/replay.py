@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from envs import destructive
+from envs import browser, destructive
 from envs.bisect.search import Plan, Segment, Sought
 from envs.trial import Trial
 from sandbox.actions import ActionKind, RecordedAction
@@ -19,7 +19,6 @@ from sandbox.pool.members import StartState
 from sandbox.ports import Environment, Instance, Runtime
 
 Say = Callable[[str], None]
-SETTLED_S = 12.0  # by then a browser has on its disk what a page keeps; whoever was recorded was slower than a replay
 
 
 @dataclass(slots=True, kw_only=True)
@@ -167,7 +166,7 @@ class Replayer:
             return frozenset()
         differs = await self._look(trial, what, sought)
         if not differs and browsed and not methods[-1].replaces:
-            await asyncio.sleep(SETTLED_S)
+            await asyncio.sleep(browser.SETTLED_S)
             differs = await self._look(trial, what, sought)
         return differs
 

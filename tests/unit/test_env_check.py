@@ -17,6 +17,7 @@ from sandbox.errors import LimitReached, ResetFailed, RuntimeUnavailable
 from sandbox.ledger import open_ledger
 from sandbox.model import (
     Baseline,
+    BrowserAction,
     Depth,
     DestructiveAction,
     Mismatch,
@@ -26,7 +27,7 @@ from sandbox.model import (
     Verdict,
     VerdictStatus,
 )
-from sandbox.ports import Subject
+from sandbox.ports import Instance, Subject
 from sandbox.testing import Faults, MemoryEnvironment, MemoryRuntime, MemoryStorage, ScriptedVerifier, memory_environment
 
 ORDERS = DestructiveAction(name="orders-edited", argv=("set", "orders", "99"))
@@ -140,6 +141,23 @@ async def test_an_action_that_meets_a_bound_of_the_instance_ends_no_check(tmp_pa
 
     assert report.verdict is VerdictStatus.CLEAN, report.as_json()
     assert "not done: fill-the-disk (namespace check-1 was stopped" in report.steps[2].detail
+
+
+async def test_what_a_browser_writes_later_is_looked_for_before_a_reset_and_after_one_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(instance: Instance, action: DestructiveAction) -> None:
+        await instance.run(("set", "alias", "rm"))
+
+    monkeypatch.setattr("envs.destructive.act", act)
+    monkeypatch.setattr("envs.browser.SETTLED_S", 0.0)
+    for method, differs in ((ResetMethod.HOOK, {"file/alias"}), (ResetMethod.RESTORE, set())):
+        made = environment(DestructiveAction(name="draft", resource="web", browser=BrowserAction(visit="/")), method=method)
+        made.verifier.script.extend([VerdictStatus.CLEAN, None, VerdictStatus.CLEAN, None])  # None: what there is by then
+        report = await run(tmp_path / method.value, made, {ResetMethod.HOOK: ["file/alias"]}, trajectories=1)
+
+        assert {m.field for m in report.differences} == differs
+        assert not [problem for problem in report.problems if "positive control" in problem]
 
 
 async def test_an_action_that_its_author_calls_blind_need_not_be_seen_where_others_are(tmp_path: Path) -> None:

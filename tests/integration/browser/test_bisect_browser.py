@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from envs import check
-from envs.bisect import bisect, history, replay
+from envs import browser, check
+from envs.bisect import bisect, history
 from envs.environment import LoadedEnvironment, load
 from rollout.tools.browser import Click, Fill, Goto, Look
 from sandbox import Pool
@@ -84,7 +84,7 @@ def desk(passable_dir: Path) -> LoadedEnvironment:
 async def test_the_click_that_left_a_cookie_is_named_and_becomes_steps(
     desk: LoadedEnvironment, settings: Settings, nothing_left: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "SETTLED_S", 1.0)  # a cookie is seen at once
+    monkeypatch.setattr(browser, "SETTLED_S", 1.0)  # a cookie is seen at once
     async with open_pool([desk], size=1, settings=settings) as pool:
         async with pool.session("desk", trajectory="t1", wait=300, ttl=600) as session:
             await Goto().act(session, {"url": AT})
