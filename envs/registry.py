@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
@@ -61,8 +60,8 @@ class Registry:
 
     def open(self, name: str) -> Environment:
         """Return the environment of that name, or the one in the directory or file that `name` is a path of."""
-        if os.sep in name or name.endswith(".toml"):
-            return load(Path(name))
+        if (path := plugins.path_of(name)) is not None:
+            return load(path)
         entries = self.entries()
         found = [entry for entry in entries if entry.name == name]
         if not found:

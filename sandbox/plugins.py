@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from sandbox.errors import EnvironmentInvalid
@@ -19,6 +21,12 @@ class Group(StrEnum):
     RESOURCES = "autoclave.resources"
     COMMANDS = "autoclave.commands"
     REGISTRIES = "autoclave.registries"  # factories settings -> object with `open(name)`: environments kept elsewhere
+
+
+def path_of(environment: str) -> Path | None:
+    """Return the place of an environment that is asked for by a path, None where it is asked for by its name."""
+    is_path = os.sep in environment or environment.startswith(".") or environment.endswith(".toml")
+    return Path(environment) if is_path else None
 
 
 def offered(group: Group) -> dict[str, tuple[EntryPoint, ...]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -14,6 +13,7 @@ from sandbox.cli import output
 from sandbox.cli.options import NOT_NEGATIVE, By, Home, Json, Reason, RuntimeName, Size, load
 from sandbox.cli.running import INTERRUPTED, run
 from sandbox.errors import AutoclaveError, EnvironmentInvalid
+from sandbox.plugins import path_of
 
 if TYPE_CHECKING:
     from sandbox.model import Baseline
@@ -147,8 +147,8 @@ def roll(environment: str, *, home: Home = None, json: Json = False) -> int:
 
 def named(environment: str) -> str:
     """Return a path as an absolute one: the process that keeps the pool works in another directory."""
-    is_path = "/" in environment or environment.startswith(".") or environment.endswith(".toml")
-    return str(Path(environment).absolute()) if is_path else environment
+    path = path_of(environment)
+    return environment if path is None else str(path.absolute())
 
 
 @app.command

@@ -52,11 +52,13 @@ def test_directories_of_the_settings_are_found(tmp_path: Path, write: Write) -> 
     assert registry.open("desk").spec.name == "desk"
 
 
-def test_a_path_works_like_a_name(tmp_path: Path, write: Write) -> None:
+def test_a_path_works_like_a_name(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write("desk")
+    monkeypatch.chdir(path)
 
-    for name in (f"{path}/", str(path), str(path / "environment.toml")):
-        assert Registry(settings_of(tmp_path)).open(name).spec.name == "desk"
+    for name in (f"{path}/", str(path), str(path / "environment.toml"), "./", ".", "../desk", "environment.toml"):
+        found = Registry(settings_of(tmp_path)).open(name).spec
+        assert (found.name, Path(found.source).resolve()) == ("desk", (path / "environment.toml").resolve())
 
 
 def test_add_registers_and_survives(tmp_path: Path, write: Write) -> None:
