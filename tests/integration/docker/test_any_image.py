@@ -88,6 +88,16 @@ async def test_redis_from_a_description_passes_env_check(machinery: Any, redis_i
 
 
 @pytest.mark.slow
+async def test_a_hook_that_speaks_tcp_passes_env_check(machinery: Any, redis_image: str) -> None:
+    """The kernel keeps the ends of its connections, and of the probes', for a minute."""
+    destructive = [{"name": "key", "argv": ["redis-cli", "set", "planted", "1"]}]
+    environment = cache(redis_image, reset={"method": "hook", "hook": ["redis-cli", "del", "planted"]}, destructive=destructive)
+
+    report = await check.check(environment, machinery.runtime, machinery.ledger)
+    assert report.verdict is VerdictStatus.CLEAN, (report.differences, report.problems)
+
+
+@pytest.mark.slow
 async def test_nginx_from_testcontainers_passes_env_check(machinery: Any, nginx_image: str, tmp_path: Path) -> None:
     from testcontainers.core.container import DockerContainer
     from testcontainers.core.wait_strategies import PortWaitStrategy

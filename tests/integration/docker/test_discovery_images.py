@@ -69,6 +69,7 @@ async def test_a_draft_from_an_image_sees_what_a_description_by_hand_sees(
     image = redis_image if which == "redis" else nginx_image
     settings = replace(settings, runtime="docker")
     environment = await drafted(image, tmp_path / "drafted", settings)
+    assert [v.pattern for v in environment.spec.volatile if v.pattern.startswith("instance/")] == []
     if which == "redis":
         assert await differs_after(environment, settings, ["redis-cli", "set", "planted", "1"]) == {"app/inside/keys/output"}
 

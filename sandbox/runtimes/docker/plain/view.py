@@ -119,7 +119,8 @@ class PlainSubject:
         reach, name = self._lineage.running, self._instance.definition.resource
         if not reach.pid:
             return [Listener(role=Role.SERVER, resource=name, kind="all", state="listen", address=UNSEEN)]
-        return await in_thread(observe.listeners, reach.pid, Role.SERVER, name)
+        # The author's own commands inside (probes, hooks, `ready`) leave some behind.
+        return await in_thread(observe.listeners, reach.pid, Role.SERVER, name, orphans=False)
 
     async def mounts(self, role: Role) -> Sequence[str]:
         if role is not Role.SERVER:
