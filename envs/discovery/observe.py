@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from envs.discovery.servers import Known, known
+from envs.discovery.known import Known, known, until_answering
 from envs.discovery.unstable import Fields, Kind, Reading, unstable
 from probes import create_verifier
 from sandbox.errors import EnvironmentInvalid
@@ -82,6 +82,7 @@ async def observe(
 
         async def read(instance: Instance) -> Fields:
             async with asyncio.timeout(limits.check_s):
+                await until_answering(found, instance)
                 return await reads.read(instance.subject(), like=readings[0].fields if readings else None)
 
         readings: list[Reading] = []

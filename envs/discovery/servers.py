@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import glob
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from sandbox.aio import poll
-from sandbox.model import Depth, EnvironmentSpec, ProbeSpec, ProcessInfo, VolatileField
-from sandbox.ports import Instance
-from sandbox.ports.container import ContainerView, HasContainers
-
-LIMIT_S = 15.0  # as a probe has it for such a command
+from sandbox.model import Depth, ProbeSpec, ProcessInfo, VolatileField
 
 # DEBUG DIGEST would tell it, but Redis refuses that since version 7, with an error that looks like any other output. Sets and
 # hashes have another order in every process.
@@ -105,8 +99,8 @@ END
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """Commands that tell what it keeps, by name; those of `pairs` print `name=value` lines. `answer` is what each of them prints
-    where it does tell: some end well with a refusal. `ready` is for a shell, and ends with 0 once it answers, with 1 as long
-    as it is starting. `directory` prints where its files lie, of which it writes `writes` when it likes. `remark` is for the
+    where it does tell: some end well with a refusal. `ready` is a line for a shell, which ends with 0 once it answers, be it
+    with a refusal. `directory` prints where its files lie, of which it writes `writes` when it likes. `remark` is for the
     author."""
 
     inside: Mapping[str, tuple[str, ...]]
@@ -125,15 +119,15 @@ class Server:
         return [VolatileField(pattern=f"{glob.escape(probe)}/*{place}/{name}", reason=reason) for name in self.writes]
 
 
-def _shell(text: str) -> tuple[str, ...]:
+def shell(text: str) -> tuple[str, ...]:
     return ("sh", "-c", text.strip())
 
 
 _POSTGRES = Server(
-    inside={"rows": _shell(_ROWS), "definitions": _shell(_DEFINITIONS), "server": _shell(_SERVER)},
+    inside={"rows": shell(_ROWS), "definitions": shell(_DEFINITIONS), "server": shell(_SERVER)},
     ready='pg_isready -q -d template1 -U "${POSTGRES_USER:-postgres}"',  # its port accepts while it still recovers, too
     pairs=("rows", "server"),
-    directory=_shell(f'{_PSQL} -d template1 -c "show data_directory"'),
+    directory=shell(f'{_PSQL} -d template1 -c "show data_directory"'),
     writes=("base*", "global*", "pg_[!hi]*", "postmaster.*"),  # all but the files of its settings
     remark="PostgreSQL is asked for rows and definitions by its superuser ($POSTGRES_USER, else postgres). The kind `postgres` "
     "reads far more of it, and resets in a fraction of the time: autoclave env new NAME --from postgresql://...",
@@ -142,8 +136,7 @@ _KEYS = r"\d+ keys [0-9a-f]{40}\s*"  # and not "NOAUTH Authentication required."
 
 
 def _redis(client: str) -> Server:
-    # What it says while it loads its file is an answer like another to its client.
-    ready = f"case $({client} ping) in PONG) true ;; LOADING*) false ;; *) (exit 2) ;; esac"
+    ready = f'case $({client} ping) in LOADING*|"") false ;; esac'  # while it loads its file it answers, but tells nothing
     return Server(inside={"keys": (client, "eval", _OF_REDIS.strip(), "0")}, answer=_KEYS, ready=ready)
 
 
@@ -172,81 +165,3 @@ def running(processes: Iterable[ProcessInfo]) -> list[str]:
     words = (p.argv[0].split() for p in processes if p.argv)
     programs = {word[0].rpartition("/")[2] for word in words if word}
     return [program for program in SERVERS if program in programs]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What is proposed for the known servers of an instance, with remarks for the author. `ready` has a command for each resource
-    that says nothing of when it is ready."""
-
-    probes: tuple[ProbeSpec, ...] = ()
-    ready: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    volatile: tuple[VolatileField, ...] = ()
-    remarks: tuple[str, ...] = ()
-
-
-async def known(spec: EnvironmentSpec, instance: Instance) -> Known:
-    """Find the servers that run in containers for which the author has no probe. Commands that fail on this fresh instance are not
-    proposed: what they print of it would pass for its state."""
-    subject = instance.subject()
-    own = {p.resource for p in spec.probes if p.kind == "container"}
-    containers = {r.name: r for r in spec.resources if r.kind == "container" and r.name not in own}
-    if not containers or not isinstance(subject, HasContainers):
-        return Known()
-    programs = running(await subject.processes())
-    probes: list[ProbeSpec] = []
-    ready: dict[str, tuple[str, ...]] = {}
-    volatile: list[VolatileField] = []
-    remarks: list[str] = []
-    for resource, described in containers.items():
-        view = subject.container(resource)
-        if not programs:
-            remarks.append(f"what a server of {resource} holds in memory alone is not read: add a command to `inside`")
-        name = resource if resource not in {p.name for p in spec.probes} else f"{resource}-server"
-        asked, conditions = [], []
-        for program in programs:
-            server = SERVERS[program]
-            answers = await _answers(view, server)
-            directory, refused = await _asked(view, server)
-            if refused:
-                remarks.append(f"{program} runs in {resource}, but what it holds cannot be asked for, and is not read: {refused}")
-                continue
-            asked.append(program)
-            conditions += [server.ready] if answers else []
-            volatile += server.volatile(name, program, directory)
-            remarks += [server.remark] if server.remark else []
-        if asked:
-            probes.append(probe_of(asked, resource, name=name))
-        if conditions and "ready" not in described.options:
-            ready[resource] = _shell(" && ".join(conditions))
-    return Known(probes=tuple(probes), ready=ready, volatile=tuple(volatile), remarks=tuple(remarks))
-
-
-async def _answers(view: ContainerView, server: Server) -> bool:
-    """Wait while it says that it is starting."""
-    code = 1
-
-    async def told() -> bool:
-        nonlocal code
-        code = (await view.run(_shell(server.ready), limit_s=LIMIT_S)).exit_code
-        return code != 1
-
-    return await poll(told, timeout=LIMIT_S, interval=0.05, slowest=0.5) and code == 0
-
-
-async def _asked(view: ContainerView, server: Server) -> tuple[str, str]:
-    """Return where its files lie, and why one of its commands tells nothing here, empty where all do."""
-    directory = ""
-    for name, argv in (*server.inside.items(), *([("directory", server.directory)] if server.directory else [])):
-        result = await view.run(argv, limit_s=LIMIT_S)
-        out, problem = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))
-        if result.exit_code != 0 or result.timed_out or result.truncated:
-            said = " ".join((problem or out).split())[-200:]
-            return "", f"{name} ended with {result.exit_code}: {said or 'it said nothing'}"
-        if argv is server.directory:
-            directory = out.strip()
-        elif not re.fullmatch(server.answer, out, re.DOTALL):
-            return "", f"{name} tells nothing: {' '.join(out.split())[:200] or 'no output'}"
-    if server.writes and not directory.startswith("/"):
-        return "", "it does not tell where its files lie"
-    return directory, ""

@@ -14,7 +14,7 @@ from sandbox.model import ProbeSpec
 
 WIDTH = 120
 ONCE = "one reading alone had it: where it is called otherwise each time, put a star for what changes"
-READY = "a port accepts before the server behind it answers: a lease waits for both"
+READY = "a port accepts before the server behind it answers: each start waits for this, too (in an inline table: ready = {...})"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # What a kind of probe is there for.
 WHY: Mapping[str, str] = {

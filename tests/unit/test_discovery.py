@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from envs.discovery import servers
+from envs.discovery import known, servers
 from envs.discovery.sources import Draft, draft, unguarded
 from envs.discovery.text import Origin, described, proposed
 from envs.discovery.unstable import Kind, Reading, covering, left_over, proposals, unstable
@@ -255,9 +255,9 @@ OF_ONE_CONTAINER = EnvironmentSpec(name="app", version="1", digest="d", resource
 
 async def looked_into(
     programs: Sequence[str], said: Mapping[str, str], starting: int = 0, spec: EnvironmentSpec = OF_ONE_CONTAINER
-) -> servers.Known:
+) -> known.Known:
     instance: Any = Inside(programs, said, starting)
-    return await servers.known(spec, instance)
+    return await known.known(spec, instance)
 
 
 async def test_a_refusal_does_not_pass_for_what_a_server_holds() -> None:
@@ -295,20 +295,42 @@ async def test_a_server_that_is_still_starting_is_waited_for_and_leases_are_to_w
     assert ContainerOptions.model_validate({k: v for k, v in table.items() if k != "kind"}).ready.command == list(argv)
 
 
-async def test_what_its_author_says_of_readiness_stays() -> None:
+@pytest.mark.parametrize("options", [{"ready": {"port": 5432}}, {"setup": [["start-it"]]}])
+async def test_what_its_author_says_of_readiness_stays(options: dict[str, Any]) -> None:
     (resource,) = OF_ONE_CONTAINER.resources
-    spec = replace(OF_ONE_CONTAINER, resources=(replace(resource, options={"ready": {"port": 5432}}),))
+    spec = replace(OF_ONE_CONTAINER, resources=(replace(resource, options=options),))
     found = await looked_into(["postgres"], {"psql": "/data\n", "pg_dumpall": "x"}, spec=spec)
 
-    assert (len(found.probes), found.ready) == (1, {})
+    assert (len(found.probes), found.ready, list(found.answers)) == (1, {}, ["app"])
+
+
+async def test_readiness_is_proposed_where_the_probes_are_there_already() -> None:
+    own = servers.probe_of(["postgres"], "app", name="app")
+    found = await looked_into(["postgres"], {}, spec=replace(OF_ONE_CONTAINER, probes=(own,)))
+
+    assert (found.probes, list(found.ready)) == ((), ["app"])
+
+
+async def test_each_instance_is_waited_for_and_one_that_never_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"psql": "/data\n", "pg_dumpall": "x"}
+    found = await looked_into(["postgres"], said)
+    later: Any = Inside(["postgres"], said, starting=2)
+    await known.until_answering(found, later)
+    assert (await later.run(("psql",), limit_s=1)).exit_code == 0
+
+    monkeypatch.setattr(known, "LIMIT_S", 0.0)
+    found = await looked_into(["postgres"], said, starting=9)
+    assert (found.answers, found.ready) == ({}, {})
+    assert any("whether it answers" in remark for remark in found.remarks)
 
 
 @pytest.mark.parametrize(
-    ("said", "code"), [("PONG", 0), ("LOADING Redis is loading the dataset in memory", 1), ("NOAUTH Authentication required.", 2)]
+    ("said", "code"),
+    [("PONG", 0), ("NOAUTH Authentication required.", 0), ("LOADING Redis is loading the dataset in memory", 1), ("", 1)],
 )
 def test_a_redis_that_loads_its_file_is_not_ready(said: str, code: int, tmp_path: Path) -> None:
     client = tmp_path / "redis-cli"
-    client.write_text(f"#!/bin/sh\necho '{said}'\n")
+    client.write_text(f"#!/bin/sh\nprintf '{said}'\n")
     client.chmod(0o755)
     environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     line = servers.SERVERS["redis-server"].ready

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from envs.discovery.known import Known
 from envs.discovery.observe import observe
 from envs.discovery.procedure import discover
-from envs.discovery.servers import Known
 from sandbox.model import EnvironmentSpec
 from sandbox.ports import Instance, Subject
 from sandbox.testing import MemoryRuntime, memory_environment
