@@ -20,7 +20,7 @@ from sandbox.model import BrowserAction
 from sandbox.resources.browser import cdp
 from sandbox.resources.browser.seeding import blank_visit
 
-SETTLED_S = 12.0  # by then a browser has on its disk what a page keeps; who acts by a script is quicker than whoever it stands for
+SETTLED_S = 12.0  # from the last act until a look: history is on the disk after 10 s, local storage after 5 s
 _ADDRESS = re.compile(r"ws\+unix://(?P<socket>.*?):/(?:part/(?P<part>.+))?")
 # One expression, so that it can be evaluated in any page of the origin.
 READ = """(async () => {

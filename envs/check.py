@@ -177,6 +177,7 @@ class _Round:
         self.notes: dict[str, list[str]] = {"trajectories": [], "reset": []}
         self.ok = {"trajectories": True, "reset": True}
         self._sighted = True  # some action can be seen, so that those which nobody can see need not be
+        self._browsed = False  # the part left something in a browser, which may come to its disk seconds later
 
     async def run(self, parts: Sequence[Sequence[DestructiveAction]]) -> None:
         self._sighted = any(not action.blind for part in parts for action in part)
@@ -187,7 +188,7 @@ class _Round:
             with self._spent("trajectories"):
                 lost = await self._act(part, control=whole)
             with self._spent("reset"):
-                error = lost or await self._reset(part)
+                error = lost or await self._reset()
                 if error is None:
                     self.parts.append(part)
                     continue
@@ -207,13 +208,14 @@ class _Round:
     async def _act(self, part: Sequence[DestructiveAction], *, control: bool) -> str | None:
         """Do what is destructive and look; return why the instance was lost, None when it lives."""
         refused = {a.name: why for a in part if (why := await destructive.act(self._trial.instance, a))}
+        self._browsed = any(a.browser is not None and not a.blind and a.name not in refused for a in part)
         undone = ", ".join(f"{name} ({why})" for name, why in refused.items())
         if undone:
             self.notes["trajectories"].append(f"not done: {undone}")
         if not control:  # half of a part that had its control
             return None
         try:
-            verdict = await self._look(part)
+            verdict = await self._look(thrown_away=False, quiesce=True)
         except (InstanceLost, LimitReached) as error:  # one that outgrew its bounds is stopped
             return str(error)
         if verdict.clean and self._sighted and all(a.blind for a in part):
@@ -225,26 +227,28 @@ class _Round:
             self._report.problems.append(f"positive control: {said}")
         else:
             self.notes["trajectories"].append(f"without a reset {len(verdict.mismatches)} fields differ")
+            if not verdict.mismatches:  # no answer shows that something is wrong, and not that the probes would see it
+                self._report.problems += [f"positive control: probe {p.probe}: {p.reason}" for p in verdict.problems]
         return None
 
-    async def _look(self, part: Sequence[DestructiveAction], *, after: ResetMethod | None = None) -> Verdict:
-        """Before a reset, or as a pool does `after` it: what goes on running is left. What was done in a browser, and has not been
-        thrown away, may come to its disk seconds later."""
-        verdict = await self._trial.look(quiesce=after is None)
-        thrown = after is not None and after.replaces
-        if verdict.clean and not thrown and any(action.browser is not None for action in part):
+    async def _look(self, *, thrown_away: bool, quiesce: bool) -> Verdict:
+        """Look again, later, where nothing is seen of what was done in a browser and has not been thrown away."""
+        verdict = await self._trial.look(quiesce=quiesce)
+        if self._browsed and not thrown_away and not verdict.mismatches:
             await asyncio.sleep(browser.SETTLED_S)
-            verdict = await self._trial.look(quiesce=after is None)
+            verdict = await self._trial.look(quiesce=quiesce)
         return verdict
 
-    async def _reset(self, part: Sequence[DestructiveAction]) -> str | None:
+    async def _reset(self) -> str | None:
         """Reset and compare; return why the reset failed, None when it ran."""
-        self._say(f"{self._prefix}reset by {self._report.method.value}")
+        method = self._report.method
+        self._say(f"{self._prefix}reset by {method.value}")
         try:
             await self._trial.reset()
+            # As a pool does after it: what goes on running is left.
+            verdict = await self._look(thrown_away=method.replaces, quiesce=False)
         except (AutoclaveError, OSError, TimeoutError) as error:
             return " ".join(f"{type(error).__name__}: {error}".split())[:400]
-        verdict = await self._look(part, after=self._report.method)
         known = {(m.probe, m.field) for m in self._report.differences}
         self._report.differences += [m for m in verdict.mismatches if (m.probe, m.field) not in known]
         self._report.problems += [f"probe {p.probe}: {p.reason}" for p in verdict.problems]

@@ -5,15 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from envs import check as check_module
+from envs import destructive
+from envs.browser import SETTLED_S
 from envs.check import CheckReport, baseline, check
 from envs.planting import Outcome, ProbeScore, survey
 from envs.planting.candidates import own
 from envs.trial import Trial
 from sandbox.clock import SystemClock
-from sandbox.errors import LimitReached, ResetFailed, RuntimeUnavailable
+from sandbox.errors import InstanceLost, LimitReached, ResetFailed, RuntimeUnavailable
 from sandbox.ledger import open_ledger
 from sandbox.model import (
     Baseline,
@@ -143,21 +147,70 @@ async def test_an_action_that_meets_a_bound_of_the_instance_ends_no_check(tmp_pa
     assert "not done: fill-the-disk (namespace check-1 was stopped" in report.steps[2].detail
 
 
+IN_A_BROWSER = DestructiveAction(name="draft", resource="web", browser=BrowserAction(visit="/"))
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long `env check` waits, without waiting; what is done in a browser leaves `alias`."""
+    waited: list[float] = []
+    done = destructive.act
+
+    async def act(instance: Instance, action: DestructiveAction) -> str | None:
+        if action.browser is None:
+            return await done(instance, action)
+        return None if (await instance.run(("set", "alias", "rm"))).exit_code == 0 else "it failed"
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(destructive, "act", act)
+    monkeypatch.setattr(check_module, "asyncio", SimpleNamespace(sleep=sleep))
+    return waited
+
+
+@pytest.mark.parametrize(
+    ("method", "times", "differs"), [(ResetMethod.HOOK, 2, {"file/alias"}), (ResetMethod.RESTORE, 1, set[str]())]
+)
 async def test_what_a_browser_writes_later_is_looked_for_before_a_reset_and_after_one_in_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, waits: list[float], method: ResetMethod, times: int, differs: set[str]
 ) -> None:
-    async def act(instance: Instance, action: DestructiveAction) -> None:
-        await instance.run(("set", "alias", "rm"))
+    made = environment(IN_A_BROWSER, method=method)
+    late = [VerdictStatus.CLEAN, None]  # None: what there is by then
+    made.verifier.script.extend([*late, *(late if method is ResetMethod.HOOK else [])])
+    report = await run(tmp_path, made, {ResetMethod.HOOK: ["file/alias"]}, trajectories=1)
 
-    monkeypatch.setattr("envs.destructive.act", act)
-    monkeypatch.setattr("envs.browser.SETTLED_S", 0.0)
-    for method, differs in ((ResetMethod.HOOK, {"file/alias"}), (ResetMethod.RESTORE, set())):
-        made = environment(DestructiveAction(name="draft", resource="web", browser=BrowserAction(visit="/")), method=method)
-        made.verifier.script.extend([VerdictStatus.CLEAN, None, VerdictStatus.CLEAN, None])  # None: what there is by then
-        report = await run(tmp_path / method.value, made, {ResetMethod.HOOK: ["file/alias"]}, trajectories=1)
+    assert {m.field for m in report.differences} == differs
+    assert not [problem for problem in report.problems if "positive control" in problem]
+    assert waits == [SETTLED_S] * times
 
-        assert {m.field for m in report.differences} == differs
-        assert not [problem for problem in report.problems if "positive control" in problem]
+
+async def test_nothing_is_waited_for_where_nothing_was_done_in_a_browser_or_can_be_seen(tmp_path: Path, waits: list[float]) -> None:
+    blind = dataclasses.replace(IN_A_BROWSER, blind="it ends with its tab")
+    for number, actions in enumerate([(ORDERS, NOTHING_DONE), (ORDERS, blind)]):
+        made = environment(*actions, method=ResetMethod.HOOK)
+        await run(tmp_path / str(number), made, trajectories=1)
+
+    assert waits == []
+
+
+async def test_probes_that_give_no_answer_before_the_reset_are_no_control(tmp_path: Path) -> None:
+    made = environment(ORDERS)
+    silent = Verdict(status=VerdictStatus.INCONCLUSIVE, depth=Depth.DEEP, problems=(Problem(probe="web", reason="no answer"),))
+    made.verifier.script.append(silent)
+
+    report = await run(tmp_path, made, trajectories=1)
+    assert report.verdict is VerdictStatus.INCONCLUSIVE
+    assert report.problems == ["positive control: probe web: no answer"]
+
+
+async def test_an_instance_that_is_lost_while_it_is_looked_at_after_a_reset_is_told(tmp_path: Path) -> None:
+    made = environment(ORDERS)
+    made.verifier.script.extend([None, InstanceLost("the browser's process has ended")])
+
+    report = await run(tmp_path, made, trajectories=1)
+    assert report.verdict is VerdictStatus.INCONCLUSIVE
+    assert ["browser's process has ended" in problem for problem in report.problems] == [True]
 
 
 async def test_an_action_that_its_author_calls_blind_need_not_be_seen_where_others_are(tmp_path: Path) -> None:
