@@ -201,14 +201,13 @@ class _Round:
                 middle = len(part) // 2
                 waiting[:0] = [(part[:middle], bool(lost)), (part[middle:], bool(lost))]
             else:
-                self._report.problems.append(
-                    f"after {part[0].name}, the reset by {self._report.method.value} itself fails: {error}"
-                )
+                self._report.problems.append(f"after {part[0].name}, {error}")
 
     async def _act(self, part: Sequence[DestructiveAction], *, control: bool) -> str | None:
         """Do what is destructive and look; return why the instance was lost, None when it lives."""
         refused = {a.name: why for a in part if (why := await destructive.act(self._trial.instance, a))}
-        self._browsed = any(a.browser is not None and not a.blind and a.name not in refused for a in part)
+        # One that was refused may have done a part of it.
+        self._browsed = any(a.browser is not None and not (self._sighted and a.blind) for a in part)
         undone = ", ".join(f"{name} ({why})" for name, why in refused.items())
         if undone:
             self.notes["trajectories"].append(f"not done: {undone}")
@@ -216,8 +215,8 @@ class _Round:
             return None
         try:
             verdict = await self._look(thrown_away=False, quiesce=True)
-        except (InstanceLost, LimitReached) as error:  # one that outgrew its bounds is stopped
-            return str(error)
+        except (InstanceLost, LimitReached, TimeoutError) as error:  # one that outgrew its bounds is stopped
+            return _told(error)
         if verdict.clean and self._sighted and all(a.blind for a in part):
             self.notes["trajectories"].append(f"blind: {', '.join(a.name for a in part)}")
         elif verdict.clean:
@@ -225,16 +224,17 @@ class _Round:
             names = ", ".join(a.name for a in part if a.name not in refused and not (self._sighted and a.blind))
             said = f"without a reset, the probes saw nothing of {names}" if names else f"nothing was destroyed: {undone}"
             self._report.problems.append(f"positive control: {said}")
-        else:
+        elif verdict.mismatches:
             self.notes["trajectories"].append(f"without a reset {len(verdict.mismatches)} fields differ")
-            if not verdict.mismatches:  # no answer shows that something is wrong, and not that the probes would see it
-                self._report.problems += [f"positive control: probe {p.probe}: {p.reason}" for p in verdict.problems]
+        else:  # that something is wrong, and not that the probes would see it
+            self.ok["trajectories"] = False
+            self._report.problems += [f"positive control: probe {p.probe}: {p.reason}" for p in verdict.problems]
         return None
 
     async def _look(self, *, thrown_away: bool, quiesce: bool) -> Verdict:
         """Look again, later, where nothing is seen of what was done in a browser and has not been thrown away."""
         verdict = await self._trial.look(quiesce=quiesce)
-        if self._browsed and not thrown_away and not verdict.mismatches:
+        if self._browsed and not thrown_away and verdict.clean:
             await asyncio.sleep(browser.SETTLED_S)
             verdict = await self._trial.look(quiesce=quiesce)
         return verdict
@@ -245,10 +245,12 @@ class _Round:
         self._say(f"{self._prefix}reset by {method.value}")
         try:
             await self._trial.reset()
-            # As a pool does after it: what goes on running is left.
-            verdict = await self._look(thrown_away=method.replaces, quiesce=False)
         except (AutoclaveError, OSError, TimeoutError) as error:
-            return " ".join(f"{type(error).__name__}: {error}".split())[:400]
+            return f"the reset by {method.value} itself fails: {_told(error)}"
+        try:  # as a pool does after it: what goes on running is left
+            verdict = await self._look(thrown_away=method.replaces, quiesce=False)
+        except (InstanceLost, LimitReached, TimeoutError) as error:
+            return f"what the reset by {method.value} left cannot be read: {_told(error)}"
         known = {(m.probe, m.field) for m in self._report.differences}
         self._report.differences += [m for m in verdict.mismatches if (m.probe, m.field) not in known]
         self._report.problems += [f"probe {p.probe}: {p.reason}" for p in verdict.problems]
@@ -265,6 +267,10 @@ class _Round:
 
     def detail(self, name: str) -> str:
         return "; ".join(dict.fromkeys(self.notes[name]))
+
+
+def _told(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:400]
 
 
 def _chunks(actions: Sequence[DestructiveAction], count: int) -> list[Sequence[DestructiveAction]]:

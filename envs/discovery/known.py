@@ -48,7 +48,7 @@ async def known(spec: EnvironmentSpec, instance: Instance) -> Known:
 
 
 async def until_answering(found: Known, instance: Instance) -> None:
-    """Wait, LIMIT_S at most, until the known servers of another instance answer."""
+    """Wait for some LIMIT_S until the known servers of another instance answer."""
     subject = instance.subject()
     if isinstance(subject, HasContainers):
         for resource, argv in found.answers.items():
@@ -62,13 +62,13 @@ async def _readiness(view: ContainerView, resource: ResourceSpec, programs: Sequ
             answering.append(SERVERS[program].ready)
         else:
             remarks.append(f"{program} runs in {resource.name}, and whether it answers cannot be told: see `ready`")
-    if not answering:
-        return Known(remarks=tuple(remarks))
-    answers = {resource.name: shell(" && ".join(answering))}
-    if "setup" in resource.options:
+    answers = {resource.name: shell(" && ".join(answering))} if answering else {}
+    if "ready" in resource.options:
+        return Known(answers=answers)
+    if answers and resource.options.get("setup"):
         remarks.append(f"{resource.name} has a `setup`, before which its server need not answer: say when it is `ready`")
-    proposed = {} if {"setup", "ready"} & set(resource.options) else answers
-    return Known(answers=answers, ready=proposed, remarks=tuple(remarks))
+        return Known(answers=answers, remarks=tuple(remarks))
+    return Known(answers=answers, ready=answers, remarks=tuple(remarks))
 
 
 async def _kept(view: ContainerView, resource: str, programs: Sequence[str], *, name: str) -> Known:
@@ -103,7 +103,8 @@ def _both(one: Known, other: Known) -> Known:
 
 
 async def _ends_well(view: ContainerView, argv: Sequence[str]) -> bool:
-    """Run it until it ends with 0. One under way is never given up: on another machine's engine that would cost its container."""
+    """Run it until it ends with 0, for some LIMIT_S. The end of the wait cuts no command short: on another machine's engine that
+    would cost its container."""
     loop = asyncio.get_running_loop()
     give_up = loop.time() + LIMIT_S
     while (await view.run(argv, limit_s=LIMIT_S)).exit_code != 0:

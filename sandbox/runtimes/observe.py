@@ -15,6 +15,7 @@ from sandbox.ports import Listener
 
 _PROC = Path("/proc")
 _TCP = {1: "connected", 10: "listen", 7: "closed"}
+_ENDING = (3, 4, 5, 6, 9, 11)  # SYN_RECV, FIN_WAIT1 and 2, TIME_WAIT, LAST_ACK, CLOSING
 _LISTENING = 0x10000  # __SO_ACCEPTCON in /proc/net/unix
 
 
@@ -122,12 +123,13 @@ def interfaces(pid: int) -> tuple[str, ...]:
 
 
 def listeners(pid: int, role: Role, resource: str | None, *, orphans: bool = True) -> tuple[Listener, ...]:
-    """Every socket of a process's network namespace. `orphans` are those that no process holds any more and the kernel keeps for a
-    while (TIME_WAIT); in a namespace that outlives its processes they say nothing about those of now."""
+    """Every socket of a process's network namespace. `orphans` are the ends of connections that no process holds any more and the
+    kernel keeps for a while; in a namespace that outlives its processes they say nothing about those of now. No process holds what
+    is still to be accepted either, but whoever listens will read it."""
     found = []
     for name in _in_use(pid):
         for words in _net(pid, name):
-            if not orphans and words[9] == "0":
+            if not orphans and words[9] == "0" and name.startswith("tcp") and int(words[3], 16) in _ENDING:
                 continue
             state = _TCP.get(int(words[3], 16), "other") if name.startswith("tcp") else "bound"
             address = _address(words[1])

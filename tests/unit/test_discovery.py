@@ -295,13 +295,17 @@ async def test_a_server_that_is_still_starting_is_waited_for_and_leases_are_to_w
     assert ContainerOptions.model_validate({k: v for k, v in table.items() if k != "kind"}).ready.command == list(argv)
 
 
-@pytest.mark.parametrize("options", [{"ready": {"port": 5432}}, {"setup": [["start-it"]]}])
-async def test_what_its_author_says_of_readiness_stays(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("options", "remarked"),
+    [({"ready": {"port": 5432}}, False), ({"setup": [["start-it"]]}, True), ({"ready": {}, "setup": [["start-it"]]}, False)],
+)
+async def test_what_its_author_says_of_readiness_stays(options: dict[str, Any], remarked: bool) -> None:
     (resource,) = OF_ONE_CONTAINER.resources
     spec = replace(OF_ONE_CONTAINER, resources=(replace(resource, options=options),))
     found = await looked_into(["postgres"], {"psql": "/data\n", "pg_dumpall": "x"}, spec=spec)
 
     assert (len(found.probes), found.ready, list(found.answers)) == (1, {}, ["app"])
+    assert any("`ready`" in remark for remark in found.remarks) is remarked
 
 
 async def test_readiness_is_proposed_where_the_probes_are_there_already() -> None:

@@ -1,8 +1,9 @@
-"""What counts as a process that runs."""
+"""What counts as a process that runs, and as a socket of somebody's."""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -76,3 +77,22 @@ def test_one_that_ends_between_two_readings_is_no_program_of_others(monkeypatch:
     monkeypatch.setattr(observe, "_cmdline", lambda _: next(readings))
 
     assert not observe.is_another(7)
+
+
+def test_what_is_still_to_be_accepted_is_no_end_that_nobody_holds() -> None:
+    """Whoever listens will read what is in it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = server.getsockname()
+
+        def of_port(*, orphans: bool) -> list[str]:
+            found = observe.listeners(os.getpid(), Role.AGENT, None, orphans=orphans)
+            return [s.state for s in found if s.kind == "tcp" and f"{host}:{port}" in s.address and s.state != "listen"]
+
+        with socket.create_connection((host, port)) as client:
+            client.sendall(b"delete it")
+        assert of_port(orphans=False) == ["other"], "its own end is nobody's, and the server's is not"
+        accepted, _ = server.accept()
+        with accepted:
+            accepted.recv(100)
+        assert of_port(orphans=True) == ["other"], "the kernel keeps the end that closed first"
+        assert of_port(orphans=False) == []

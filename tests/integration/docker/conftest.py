@@ -8,12 +8,18 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from envs import LoadedEnvironment, check
+from envs.discovery.observe import observe
+from envs.discovery.unstable import Unstable, left_over
+from envs.planting import Candidate, ProbeScore, candidates, survey
+from envs.trial import Trial
+from sandbox import wiring
 from sandbox.clock import SystemClock
 from sandbox.ledger import open_ledger
 from sandbox.ports import Ledger, Runtime
@@ -121,6 +127,33 @@ async def machinery(settings: Settings, nothing_left: None) -> AsyncIterator[Mac
         finally:
             await runtime.close()
             await storage.close()
+
+
+@pytest.fixture
+def scored(settings: Settings) -> Callable[..., Awaitable[ProbeScore]]:
+    """`await scored(environment, further=candidates, sample=5)` plants what applies to it and all of `further`, or a sample."""
+
+    async def of(environment: LoadedEnvironment, *, further: Sequence[Candidate] = (), sample: int = 0) -> ProbeScore:
+        async with wiring.machinery(replace(settings, runtime="docker")) as (runtime, ledger):
+            start = await check.baseline(environment, runtime, ledger)
+            async with Trial.open(environment, runtime, start) as trial:
+                found, missing = await candidates(environment, trial.instance)
+                return await survey(trial, [*further, *found], inapplicable=missing, sample=sample, seed=11)
+
+    return of
+
+
+@pytest.fixture
+def unstable_in_many(settings: Settings) -> Callable[[LoadedEnvironment], Awaitable[list[Unstable]]]:
+    """What differs between a hundred fresh instances, or AUTOCLAVE_INSTANCES, and is not declared volatile."""
+
+    async def of(environment: LoadedEnvironment) -> list[Unstable]:
+        instances = int(os.environ.get("AUTOCLAVE_INSTANCES", "100"))
+        async with wiring.machinery(replace(settings, runtime="docker")) as (runtime, _):
+            seen = await observe(environment, runtime, instances=instances, later_s=1.0)
+        return left_over(seen.readings, environment.spec.volatile)
+
+    return of
 
 
 @pytest.fixture(scope="session")

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import envs
-from envs import check
-from envs.discovery.observe import observe
 from envs.discovery.procedure import begin
-from envs.discovery.unstable import left_over
 from envs.environment import load
-from envs.planting import Candidate, ProbeScore, candidates, survey
+from envs.planting import Candidate
 from envs.planting.candidates import own
-from envs.trial import Trial
 from probes.leaks import Needs
 from probes.leaks.repo import LEAKS as OF_REPOSITORIES
 from sandbox.model import DestructiveAction
 from sandbox.settings import Settings
-from sandbox.wiring import machinery
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(7200)]
 FEW = 5
@@ -56,27 +51,19 @@ def of_repositories() -> list[Candidate]:
     ]
 
 
-async def scored(environment: envs.LoadedEnvironment, settings: Settings, further: Sequence[Candidate], sample: int) -> ProbeScore:
-    async with machinery(settings) as (runtime, ledger):
-        start = await check.baseline(environment, runtime, ledger)
-        async with Trial.open(environment, runtime, start) as trial:
-            found, missing = await candidates(environment, trial.instance)
-            return await survey(trial, [*further, *found], inapplicable=missing, sample=sample, seed=11)
-
-
 def further(which: str) -> list[Candidate]:
     return [*of_description(which), *(of_repositories() if which == "repo" else [])]
 
 
 @pytest.mark.parametrize("which", ["shop", "repo"])
 async def test_a_draft_of_a_world_of_ours_sees_what_is_done_to_it(
-    which: str, bare_image: Callable[[str], str], settings: Settings, tmp_path: Path, nothing_left: None
+    which: str, bare_image: Callable[[str], str], scored: Any, settings: Settings, tmp_path: Path, nothing_left: None
 ) -> None:
     settings = replace(settings, runtime="docker")
     files, drafted = await begin(bare_image(which), which, tmp_path / which, settings=settings, instances=2)
     assert drafted.left == ()
 
-    found = await scored(load(files[0]), settings, further(which), FEW)
+    found = await scored(load(files[0]), further=further(which), sample=FEW)
 
     assert (found.missed, found.left, found.false_alarms) == ((), (), ())
     assert found.planted >= 3
@@ -85,21 +72,25 @@ async def test_a_draft_of_a_world_of_ours_sees_what_is_done_to_it(
 @pytest.mark.acceptance
 @pytest.mark.parametrize("which", ["shop", "repo", "portal"])
 async def test_the_whole_catalogue_and_a_hundred_instances(
-    which: str, bare_image: Callable[[str], str], settings: Settings, tmp_path: Path, nothing_left: None
+    which: str,
+    bare_image: Callable[[str], str],
+    scored: Any,
+    unstable_in_many: Any,
+    settings: Settings,
+    tmp_path: Path,
+    nothing_left: None,
 ) -> None:
-    """AUTOCLAVE_INSTANCES sets how many instances are looked at afterwards. The description by hand sees every leak of these."""
+    """The description by hand sees every leak of these."""
     settings = replace(settings, runtime="docker")
     files, drafted = await begin(bare_image(which), which, tmp_path / which, settings=settings, instances=5)
     environment = load(files[0])
     assert drafted.left == ()
 
-    found = await scored(environment, settings, further(which), 0)
+    found = await scored(environment, further=further(which))
     refused = {o.name: o.refused for o in found.outcomes if o.refused}
     print(f"\n{which}: {found.caught} of {found.planted} seen; missed {found.missed}; not planted: {refused}")
-    async with machinery(settings) as (runtime, _):
-        seen = await observe(environment, runtime, instances=int(os.environ.get("AUTOCLAVE_INSTANCES", "100")), later_s=1.0)
 
-    assert left_over(seen.readings, environment.spec.volatile) == []
+    assert await unstable_in_many(environment) == []
     assert (found.left, found.false_alarms) == ((), ())
     assert found.share >= 0.95
     assert found.planted >= 30

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,8 @@ import pytest
 
 import envs
 from envs import check
-from envs.discovery.observe import observe
 from envs.discovery.procedure import begin
-from envs.discovery.unstable import left_over
 from envs.environment import load
-from envs.planting import ProbeScore, candidates, survey
 from envs.planting.score import differences
 from envs.trial import Trial
 from sandbox.model import Depth
@@ -39,14 +35,6 @@ def by_hand(which: str, image: str) -> envs.LoadedEnvironment:
     return envs.define({"name": "hand", "version": "1", "resources": {"app": resource}, **tables}, Path("/"))
 
 
-async def scored(environment: envs.LoadedEnvironment, settings: Settings, sample: int) -> ProbeScore:
-    async with machinery(settings) as (runtime, ledger):
-        start = await check.baseline(environment, runtime, ledger)
-        async with Trial.open(environment, runtime, start) as trial:
-            found, missing = await candidates(environment, trial.instance)
-            return await survey(trial, found, inapplicable=missing, sample=sample, seed=7)
-
-
 async def differs_after(environment: envs.LoadedEnvironment, settings: Settings, argv: list[str]) -> set[str]:
     """What the probes see of one command of the agent's."""
     async with machinery(settings) as (runtime, ledger):
@@ -64,7 +52,7 @@ async def drafted(image: str, into: Path, settings: Settings, instances: int = 3
 
 @pytest.mark.parametrize("which", ["redis", "nginx"])
 async def test_a_draft_from_an_image_sees_what_a_description_by_hand_sees(
-    which: str, settings: Settings, redis_image: str, nginx_image: str, tmp_path: Path, nothing_left: None
+    which: str, scored: Any, settings: Settings, redis_image: str, nginx_image: str, tmp_path: Path, nothing_left: None
 ) -> None:
     image = redis_image if which == "redis" else nginx_image
     settings = replace(settings, runtime="docker")
@@ -73,7 +61,7 @@ async def test_a_draft_from_an_image_sees_what_a_description_by_hand_sees(
     if which == "redis":
         assert await differs_after(environment, settings, ["redis-cli", "set", "planted", "1"]) == {"app/inside/keys/output"}
 
-    found = await scored(environment, settings, FEW)
+    found = await scored(environment, sample=FEW)
 
     assert (found.missed, found.left, found.false_alarms) == ((), (), ())
     assert found.planted >= 3
@@ -82,18 +70,22 @@ async def test_a_draft_from_an_image_sees_what_a_description_by_hand_sees(
 @pytest.mark.acceptance
 @pytest.mark.parametrize("which", ["redis", "nginx"])
 async def test_a_hundred_instances_and_the_whole_catalogue(
-    which: str, settings: Settings, redis_image: str, nginx_image: str, tmp_path: Path, nothing_left: None
+    which: str,
+    scored: Any,
+    unstable_in_many: Any,
+    settings: Settings,
+    redis_image: str,
+    nginx_image: str,
+    tmp_path: Path,
+    nothing_left: None,
 ) -> None:
-    """AUTOCLAVE_INSTANCES sets how many instances are looked at afterwards."""
     image = redis_image if which == "redis" else nginx_image
     settings = replace(settings, runtime="docker")
     environment = await drafted(image, tmp_path / "drafted", settings, instances=5)
 
-    ours = await scored(environment, settings, 0)
-    theirs = await scored(by_hand(which, image), settings, 0)
-    async with machinery(settings) as (runtime, _):
-        seen = await observe(environment, runtime, instances=int(os.environ.get("AUTOCLAVE_INSTANCES", "100")), later_s=1.0)
+    ours = await scored(environment)
+    theirs = await scored(by_hand(which, image))
 
     assert ours.share >= 0.95 * theirs.share
     assert ours.planted == theirs.planted
-    assert left_over(seen.readings, environment.spec.volatile) == []
+    assert await unstable_in_many(environment) == []
