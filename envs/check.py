@@ -20,7 +20,7 @@ from envs.planting.score import ProbeScore, survey
 from envs.trial import Trial
 from sandbox.clock import SystemClock
 from sandbox.errors import AutoclaveError, EnvironmentInvalid, InstanceLost, LimitReached
-from sandbox.model import Baseline, DestructiveAction, Mismatch, ResetMethod, Verdict, VerdictStatus
+from sandbox.model import Baseline, Depth, DestructiveAction, Mismatch, Problem, ResetMethod, Verdict, VerdictStatus
 from sandbox.pool.limits import PoolLimits
 from sandbox.pool.members import Ports, StartState
 from sandbox.pool.preparation import Preparer
@@ -215,8 +215,14 @@ class _Round:
             return None
         try:
             verdict = await self._look(thrown_away=False, quiesce=True)
-        except (InstanceLost, LimitReached, TimeoutError) as error:  # one that outgrew its bounds is stopped
+        except (InstanceLost, LimitReached) as error:  # one that outgrew its bounds is stopped
             return _told(error)
+        except TimeoutError:  # it lives, as far as anybody knows
+            verdict = Verdict(
+                status=VerdictStatus.INCONCLUSIVE,
+                depth=Depth.DEEP,
+                problems=(Problem(probe="all", reason="reading did not end in time"),),
+            )
         if verdict.clean and self._sighted and all(a.blind for a in part):
             self.notes["trajectories"].append(f"blind: {', '.join(a.name for a in part)}")
         elif verdict.clean:

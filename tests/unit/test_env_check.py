@@ -147,6 +147,7 @@ async def test_an_action_that_meets_a_bound_of_the_instance_ends_no_check(tmp_pa
     assert "not done: fill-the-disk (namespace check-1 was stopped" in report.steps[2].detail
 
 
+SILENT = Verdict(status=VerdictStatus.INCONCLUSIVE, depth=Depth.DEEP, problems=(Problem(probe="web", reason="no answer"),))
 IN_A_BROWSER = DestructiveAction(name="draft", resource="web", browser=BrowserAction(visit="/"))
 
 
@@ -188,8 +189,7 @@ async def test_what_a_browser_writes_later_is_looked_for_before_a_reset_and_afte
 
 async def test_probes_that_give_no_answer_after_the_reset_are_not_asked_again(tmp_path: Path, waits: list[float]) -> None:
     made = environment(IN_A_BROWSER, method=ResetMethod.HOOK)
-    silent = Verdict(status=VerdictStatus.INCONCLUSIVE, depth=Depth.DEEP, problems=(Problem(probe="web", reason="no answer"),))
-    made.verifier.script.extend([None, silent])
+    made.verifier.script.extend([None, SILENT])
 
     report = await run(tmp_path, made, trajectories=1)
     assert "probe web: no answer" in report.problems
@@ -215,14 +215,18 @@ async def test_nothing_is_waited_for_where_nothing_was_done_in_a_browser_or_can_
     assert waits == []
 
 
-async def test_probes_that_give_no_answer_before_the_reset_are_no_control(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("answer", "problem"), [(SILENT, "probe web: no answer"), (TimeoutError(), "probe all: reading did not end in time")]
+)
+async def test_probes_that_give_no_answer_before_the_reset_are_no_control(
+    tmp_path: Path, answer: Verdict | Exception, problem: str
+) -> None:
     made = environment(ORDERS)
-    silent = Verdict(status=VerdictStatus.INCONCLUSIVE, depth=Depth.DEEP, problems=(Problem(probe="web", reason="no answer"),))
-    made.verifier.script.append(silent)
+    made.verifier.script.append(answer)
 
     report = await run(tmp_path, made, trajectories=1)
     assert report.verdict is VerdictStatus.INCONCLUSIVE
-    assert report.problems == ["positive control: probe web: no answer"]
+    assert report.problems == [f"positive control: {problem}"]
     assert not report.steps[2].ok
 
 
