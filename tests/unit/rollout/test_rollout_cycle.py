@@ -298,7 +298,8 @@ async def test_a_run_whose_events_left_memory_is_summed_up_from_the_disk(rolled:
 
     assert rolled.books.events.left_out > 0
     assert len(evidence.events) <= 20
-    assert summary["cycles"]["cycles"] == 2
+    shipped = [e for e in read_events(rolled.home / EVENTS) if e["kind"] == "batch"]
+    assert summary["cycles"]["cycles"] == len(shipped) >= 2, "a busy machine may cut one of them in two"
 
 
 async def test_what_is_computed_later_from_the_files_is_what_the_summary_said(rolled: Any) -> None:
