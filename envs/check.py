@@ -17,7 +17,7 @@ from envs import browser, destructive
 from envs.planting.candidates import candidates, own
 from envs.planting.kept import stored
 from envs.planting.score import ProbeScore, survey
-from envs.trial import Trial
+from envs.trial import Trial, told
 from sandbox.clock import SystemClock
 from sandbox.errors import AutoclaveError, EnvironmentInvalid, InstanceLost, LimitReached
 from sandbox.model import Baseline, Depth, DestructiveAction, Mismatch, Problem, ResetMethod, Verdict, VerdictStatus
@@ -216,7 +216,7 @@ class _Round:
         try:
             verdict = await self._look(thrown_away=False, quiesce=True)
         except (InstanceLost, LimitReached) as error:  # one that outgrew its bounds is stopped
-            return _told(error)
+            return told(error)
         except TimeoutError:  # it lives, as far as anybody knows
             verdict = Verdict(
                 status=VerdictStatus.INCONCLUSIVE,
@@ -252,11 +252,11 @@ class _Round:
         try:
             await self._trial.reset()
         except (AutoclaveError, OSError, TimeoutError) as error:
-            return f"the reset by {method.value} itself fails: {_told(error)}"
+            return f"the reset by {method.value} itself fails: {told(error)}"
         try:  # as a pool does after it: what goes on running is left
             verdict = await self._look(thrown_away=method.replaces, quiesce=False)
         except (InstanceLost, LimitReached, TimeoutError) as error:
-            return f"what the reset by {method.value} left cannot be read: {_told(error)}"
+            return f"what the reset by {method.value} left cannot be read: {told(error)}"
         known = {(m.probe, m.field) for m in self._report.differences}
         self._report.differences += [m for m in verdict.mismatches if (m.probe, m.field) not in known]
         self._report.problems += [f"probe {p.probe}: {p.reason}" for p in verdict.problems]
@@ -273,10 +273,6 @@ class _Round:
 
     def detail(self, name: str) -> str:
         return "; ".join(dict.fromkeys(self.notes[name]))
-
-
-def _told(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:400]
 
 
 def _chunks(actions: Sequence[DestructiveAction], count: int) -> list[Sequence[DestructiveAction]]:

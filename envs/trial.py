@@ -16,6 +16,11 @@ from sandbox.pool.members import StartState
 from sandbox.ports import Environment, Instance, Runtime, SharedInstance, SharingRuntime, Subject
 
 
+def told(error: BaseException, *, most: int = 400) -> str:
+    """What went wrong with an instance, as one line of so many characters at most."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:most]
+
+
 class Trial:
     """One start state, one instance of it at a time."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from envs.planting.candidates import Candidate
 from envs.planting.plant import plant
-from envs.trial import Trial
+from envs.trial import Trial, told
 from sandbox.errors import AutoclaveError, InstanceLost
 from sandbox.model import Depth, ResetMethod, Verdict
 
@@ -174,7 +174,7 @@ async def survey(
             failures += 1
             if failures == GIVE_UP:
                 raise
-            outcomes.append(replace(declared(candidate), refused=f"no fresh state for it: {_said(error)}"))
+            outcomes.append(replace(declared(candidate), refused=f"no fresh state for it: {told(error, most=160)}"))
             continue
         failures = 0
         outcomes.append(await _one(trial, candidate, noise, before=noise if fresh else idle))
@@ -248,7 +248,7 @@ async def _seen(trial: Trial, candidate: Candidate, outcome: Outcome, before: fr
         except InstanceLost as error:  # it ended the instance, which nobody can overlook
             return replace(outcome, seen=depth, fields=(error.message.splitlines()[0][:160],))
         except (AutoclaveError, OSError, TimeoutError) as error:  # no answer is none in the probes' favour
-            return replace(outcome, refused=f"planted, but it could not be looked at: {_said(error)}")
+            return replace(outcome, refused=f"planted, but it could not be looked at: {told(error, most=160)}")
         found = {name for name in _beside(differences(verdict), before) if fnmatchcase(_field(name), candidate.shows)}
         if found:
             probes = tuple(sorted({re.split("[/:]", name, maxsplit=1)[0] for name in found}))
@@ -258,10 +258,6 @@ async def _seen(trial: Trial, candidate: Candidate, outcome: Outcome, before: fr
                 return outcome
             await asyncio.sleep(AGAIN_S)
         depth = Depth.DEEP
-
-
-def _said(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:160]
 
 
 def _beside(found: set[str], before: frozenset[str]) -> set[str]:

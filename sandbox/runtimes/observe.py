@@ -129,9 +129,10 @@ def listeners(pid: int, role: Role, resource: str | None, *, orphans: bool = Tru
     found = []
     for name in _in_use(pid):
         for words in _net(pid, name):
-            if not orphans and words[9] == "0" and name.startswith("tcp") and int(words[3], 16) in _ENDING:
+            number = int(words[3], 16) if name.startswith("tcp") else 0
+            if not orphans and words[9] == "0" and number in _ENDING:
                 continue
-            state = _TCP.get(int(words[3], 16), "other") if name.startswith("tcp") else "bound"
+            state = _TCP.get(number, "other") if number else "bound"
             address = _address(words[1])
             if state != "listen" and not words[2].endswith(":0000"):
                 state, address = ("connected" if name.startswith("udp") else state), f"{address} -> {_address(words[2])}"

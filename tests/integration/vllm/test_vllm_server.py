@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(1200),
 ]
-ROUNDS = 5
 
 
 def made(url: str, model: Path, folder: Path) -> tuple[HttpEngine, ModelTokenizer]:
@@ -56,51 +54,26 @@ async def test_ids_go_in_and_out_of_a_served_model(server: Any, model: Path, tmp
     assert load.kv_usage is not None
 
 
-async def published_under_a_request(engine: HttpEngine, weights: Sequence[Path]) -> tuple[int, ...]:
-    """The version of each token of a request that a publication met in flight; `weights` take turns.
-
-    A machine that is short of processors may answer a publication only after the request before it has ended: then there was
-    nothing in flight, and the next one is tried.
-    """
-    versions: tuple[int, ...] = ()
-    for _ in range(ROUNDS):
-        new = engine.version + 1
-        flying = asyncio.create_task(engine.generate(Request(ids=(7,) * 300, session="s", max_tokens=1000, temperature=0.7)))
-        while not flying.done() and not (await engine.load()).running:  # noqa: ASYNC110 - the server tells nobody
-            await asyncio.sleep(0.05)
-        report = await engine.publish(weights[new % len(weights)], new)
-        answer = await flying
-        versions = answer.version_of_each()
-        assert (report.version, report.changed) == (new, True)
-        assert (len(versions), answer.finish) == (1000, LENGTH)
-        assert set(versions) <= {new - 1, new}
-        assert list(versions) == sorted(versions)
-        assert versions[0] == new - 1
-        if versions[-1] == new:
-            return versions
-    pytest.fail(f"no publication of {ROUNDS} met the request that was in flight: {set(versions)}")
-
-
 async def test_weights_reach_a_served_model_in_flight_and_a_directory_that_is_not_there_does_not(
-    server: Any, model: Path, other_model: Path, tmp_path: Path
+    server: Any, model: Path, other_model: Path, tmp_path: Path, publication_in_flight: Callable[..., Any]
 ) -> None:
     engine, _ = made(server.url, model, tmp_path)
+    ask = Request(ids=(7,) * 300, session="s", max_tokens=1000, temperature=0.7)
     async with engine:
         try:
-            await published_under_a_request(engine, (model, other_model))
+            await publication_in_flight(engine, ask, model, other_model)
             held = engine.version
             with pytest.raises(EngineLost):
                 await engine.publish(tmp_path / "nowhere", held + 1)
             assert engine.version == held
             again = await engine.generate(Request(ids=(7,) * 20, session="s", max_tokens=4, temperature=1.0))
             assert set(again.version_of_each()) == {held}
-            other = (model, other_model)[(held + 1) % 2]
-            assert (await engine.publish(other, held + 1)).changed is True
         except BaseException:
             with suppress(EngineLost):
                 await engine.publish(model, engine.version + 1)
             raise
-        await engine.publish(model, engine.version + 1)  # the other tests ask the same server for the first model's answers
+        # The other tests ask the same server for the first model's answers.
+        assert (await engine.publish(model, held + 1)).changed is True
 
 
 async def test_what_a_served_model_cannot_take_is_the_requests_own_fault(server: Any, model: Path, tmp_path: Path) -> None:
